@@ -51,7 +51,7 @@ class TaskRow(Base):
 
 
 class JobRow(Base):
-    """A job and its owner. `kind` is `optimize` or `evaluate`; the latter has no model.
+    """A job and its owner. `kind` is `optimize`, `evaluate` (which may have no model) or `model` (`ModelRunRow`).
 
     `fair_tag` orders the jobs of all users within a platform and priority. `attempt` counts how often the job was
     queued. `unsettled_usd` is the upper bound of the costs of LLM calls whose reply was lost. Jobs of a batch have a
@@ -95,31 +95,25 @@ class JobRow(Base):
 
 
 class ModelRunRow(Base):
-    """A run over a whole model, which is stored as a task.
+    """What a job of kind `model` has done so far. The job has its task (the model), its owner and its end.
 
-    `stage` is what it does or did last: plan, optimize, assemble, prove or done. `plan` holds what the capture
-    measured, `trials` the decisions on what is kept, `kept` the names of the regions with a kernel in what is
-    delivered, and `evaluation_id` its proof.
+    `stage` is what it does or did last: plan, optimize, assemble, prove or done. `capture` is what the program in the
+    sandbox said of the model, compressed by zlib; `plan`, what that measured. `batch_id` is the batch of the regions'
+    jobs, `trials` are the decisions on what is kept, and `kept` are the names of the regions with a kernel in what is
+    delivered: `files`, which are compressed JSON, and whose proof is the evaluation `evaluation_id`.
     """
 
     __tablename__ = "model_runs"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
-    task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"), index=True)
-    user: Mapped[str] = mapped_column(String(64), default=LOCAL_USER)
-    platform: Mapped[str] = mapped_column(String(32))
-    model: Mapped[str]
-    options: Mapped[dict[str, Any]]
-    status: Mapped[str] = mapped_column(String(16))
+    id: Mapped[int] = mapped_column(ForeignKey("jobs.id"), primary_key=True, autoincrement=False)
     stage: Mapped[str] = mapped_column(String(16))
-    error: Mapped[str | None]
+    capture: Mapped[bytes | None] = mapped_column(deferred=True)
     plan: Mapped[dict[str, Any]]
     batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"), index=True)
     trials: Mapped[list[Any]]
     kept: Mapped[list[Any] | None]
+    files: Mapped[bytes | None] = mapped_column(deferred=True)
     evaluation_id: Mapped[str | None] = mapped_column(String(64))
-    created_at: Mapped[datetime] = mapped_column(default=utc_now)
-    finished_at: Mapped[datetime | None]
 
 
 class ModelRegionRow(Base):

@@ -10,7 +10,7 @@ from sandbox.base import Command, Limits, Sandbox
 from whole_models.graph import Captured, CaptureFailed, read_captured
 
 CAPTURE = Path(__file__).parent / "capture"
-MAX_STATE_BYTES = 8 << 30
+MAX_STATE_BYTES = 2 << 30
 _OUTPUT_BYTES = 64 << 20
 _SPARE_S = 60.0
 _PREFIX = b"progress: "
@@ -81,14 +81,14 @@ def run_capture(
     if done.timed_out:
         raise CaptureFailed(
             "sandbox",
-            f"the capture did not finish within {limits.wall_s:.0f} s (at last: {last[0]}); allow it more seconds, or "
-            "use a smaller model or smaller inputs",
+            f"the capture did not finish within {limits.wall_s:.0f} s (at last: {last[0]}); use a "
+            "smaller model or smaller inputs",
         )
     if done.out_of_memory:
         raise CaptureFailed(
             "sandbox",
-            f"the model needs more than {memory_mb} MB (at last: {last[0]}); allow it more memory, or use a smaller "
-            "model or smaller inputs",
+            f"the model needs more than {memory_mb} MB (at last: {last[0]}); allow it more (KERNELWRIGHT_MEMORY_MB), "
+            "or use a smaller model or smaller inputs",
         )
     if done.output_truncated:
         raise CaptureFailed(

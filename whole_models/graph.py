@@ -5,6 +5,7 @@ claim. Names that become part of generated source are held to patterns here.
 """
 
 import json
+import keyword
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ T = TypeVar("T")
 MAX_NODES = 20_000
 MAX_ITEMS = 65_536  # of a list among a node's arguments
 MAX_DEPTH = 12
+MAX_CALLS = 1_000_000
+MAX_SIZE = 1 << 62  # of a dimension, of a step, and of the elements of a tensor
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 _PATH = re.compile(r"[A-Za-z0-9_]\w{0,199}(\.[A-Za-z0-9_]\w{0,199}){0,60}", re.ASCII)
 _OPERATOR = re.compile(r"aten\.[A-Za-z_]\w{0,99}\.[A-Za-z_]\w{0,99}", re.ASCII)
@@ -305,7 +308,7 @@ def _graph(item: Any) -> Graph:
         path=path,
         module_class=_word(item["module_class"]),
         training=tuple(_path(path) for path in _items(item["training"])),
-        calls=max(1, int(item["calls"])),
+        calls=max(1, min(int(item["calls"]), MAX_CALLS)),
         arguments=_tree(item["arguments"]),
         keywords=tuple(_matching(_IDENTIFIER, name) for name in _items(item["keywords"])),
         result=_tree(item["result"]),
@@ -335,6 +338,11 @@ def _check_order(graph: Graph) -> None:
         known.add(node.name)
     if not graph.leaving <= known:
         raise ValueError("an output that nothing computes")
+    given = sum(item.kind in ("argument", "scalar") for item in graph.inputs)
+    if _leaves(graph.result) != len(graph.outputs) or _leaves(graph.arguments) != given:
+        raise ValueError("a tree with another number of leaves than there are outputs or arguments")
+    if graph.arguments[0] != "tuple" or len(graph.arguments[1]) < len(graph.keywords):
+        raise ValueError("arguments that are no tuple")
 
 
 def _input(item: Any) -> GraphInput:
@@ -360,12 +368,17 @@ def _node(item: Any) -> Node:
     operator = item["operator"]
     if operator != GET_ITEM:
         _matching(_OPERATOR, operator)
+    if any(map(keyword.iskeyword, (*operator.split("."), *item["kwargs"]))):
+        raise ValueError("an operator, or the name of an argument, that is a word of Python")
     if not item["several"] and len(item["results"]) != 1:
         raise ValueError("an operator that returns no tensor")
+    args = tuple(_argument(each) for each in _items(item["args"]))
+    if operator == GET_ITEM and (len(args) != 2 or not isinstance(args[0], Ref) or not isinstance(args[1], int)):
+        raise ValueError("an item of nothing")
     return Node(
         name=_matching(_IDENTIFIER, item["name"]),
         operator=operator,
-        args=tuple(_argument(each) for each in _items(item["args"])),
+        args=args,
         kwargs=tuple((_matching(_IDENTIFIER, name), _argument(value)) for name, value in item["kwargs"].items()),
         results=tuple(_tensor(each) for each in _items(item["results"])),
         several=bool(item["several"]),
@@ -401,6 +414,8 @@ def _tensor(item: Any) -> TensorFacts:
     stride = tuple(int(step) for step in _items(item["stride"]))
     if len(shape) != len(stride) or any(size < 0 for size in shape):
         raise ValueError("a tensor without a shape")
+    if any(abs(size) > MAX_SIZE for size in (*shape, *stride, math.prod(shape))):
+        raise ValueError("a tensor that no memory holds")
     return TensorFacts(shape, stride, item["dtype"], _optional(item.get("values"), _values))
 
 
@@ -421,8 +436,15 @@ def _tree(value: Any, depth: int = 0) -> Any:
         return [kind, [_tree(child, depth + 1) for child in _items(value[1])]]
     if kind == "dict":
         keys = [key if isinstance(key, int) else str(key)[:200] for key in _items(value[1])]
-        return ["dict", keys, [_tree(child, depth + 1) for child in _items(value[2])]]
+        children = [_tree(child, depth + 1) for child in _items(value[2])]
+        if len(keys) != len(children) or len(set(keys)) != len(keys):
+            raise ValueError("a dict whose keys do not fit its values")
+        return ["dict", keys, children]
     raise ValueError(f"unknown container {kind!r}"[:80])
+
+
+def _leaves(tree: Any) -> int:
+    return 1 if tree[0] == "leaf" else sum(map(_leaves, tree[-1]))
 
 
 def _collect(argument: Argument, found: dict[str, None]) -> None:

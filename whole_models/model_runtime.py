@@ -23,6 +23,7 @@ def _kw_source(name):
 
 IMPORTS = """\
 import base64 as _kw_base64
+import enum as _kw_enum
 import functools as _kw_functools
 import inspect as _kw_inspect
 import linecache as _kw_linecache
@@ -92,6 +93,12 @@ def _kw_quietly():
 
 _kw_modes = getattr(torch._C, "_len_torch_dispatch_stack", int)  # how many there are; not every version tells
 _kw_level = getattr(getattr(torch._C, "_functorch", None), "maybe_current_level", None)  # of vmap, grad and the like
+_kw_functions = getattr(torch.overrides, "_get_current_function_mode_stack", list)  # modes that see functions of torch
+
+
+def _kw_is_default(mode):
+    """Whether a mode only says that new tensors are made in memory of the processor."""
+    return type(mode).__name__ == "DeviceContext" and torch.device(mode.device).type == "cpu"
 
 
 def _kw_is_watched():
@@ -102,7 +109,9 @@ def _kw_is_watched():
         or torch.jit.is_tracing()
         or torch.is_autocast_enabled("cpu")
         or _kw_modes() > 0
+        or not all(map(_kw_is_default, _kw_functions()))
         or (_kw_level is not None and _kw_level() is not None)
+        or getattr(torch.autograd.forward_ad, "_current_level", -1) >= 0
         or bool(hooks._global_forward_hooks or hooks._global_forward_pre_hooks)
     )
 
@@ -154,8 +163,11 @@ class _kw_Graph:
         positional = len(self.arguments) - len(self.keywords)
         if len(args) != positional or tuple(kwargs) != self.keywords:
             try:
-                names = [*_kw_inspect.signature(original).parameters][1 : positional + 1] + [*self.keywords]
-                given = _kw_inspect.signature(original).bind(None, *args, **kwargs).arguments
+                signature = _kw_inspect.signature(original)
+                if any(each.kind is each.VAR_POSITIONAL for each in signature.parameters.values()):
+                    return None
+                names = [*signature.parameters][1 : positional + 1] + [*self.keywords]
+                given = signature.bind(None, *args, **kwargs).arguments
                 args, kwargs = [given[name] for name in names], {}
             except (TypeError, ValueError, KeyError):
                 return None
@@ -180,20 +192,70 @@ _kw_PLAIN = (*_kw_PLAIN, _kw_types.BuiltinFunctionType, type)
 _kw_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
-def _kw_is_plain(value):
-    if type(value) in (tuple, list):
-        return all(map(_kw_is_plain, value))
-    return type(value) in _kw_PLAIN
+_kw_MOST = 400  # values of an attribute: a vocabulary is no configuration, and each call would look at all of it
+_kw_UNKNOWN = object()
+
+
+def _kw_plain(value):
+    """A copy of a value that holds numbers, words and flags alone, in containers or in objects of plain classes, which
+    become a pair of their class and attributes. Any other value is `_kw_UNKNOWN`."""
+    left = _kw_MOST
+
+    def copied(value):
+        nonlocal left
+        left -= 1
+        kind = type(value)
+        if left < 0:
+            raise TypeError
+        if kind in _kw_PLAIN:
+            return value
+        if isinstance(value, _kw_enum.Enum):
+            return kind.__qualname__, value.name
+        if kind in (tuple, list):
+            return kind(map(copied, value))
+        if kind is dict and value:  # an empty one is rather a place for what calls keep
+            return {copied(key): copied(item) for key, item in value.items()}
+        slots = any(vars(base).get("__slots__") for base in kind.__mro__)
+        other = isinstance(value, (torch.nn.Module, _kw_types.ModuleType)) or callable(value)
+        if other or slots or kind.__new__ is not object.__new__ or not hasattr(value, "__dict__"):
+            raise TypeError
+        return kind.__qualname__, {name: copied(item) for name, item in vars(value).items()}
+
+    try:
+        return copied(value)
+    except TypeError:
+        return _kw_UNKNOWN
 
 
 def _kw_facts(module):
     """The class and the plain attributes of each submodule by path: numbers and flags are part of what was captured."""
     found = {}
     for path, part in module.named_modules():
-        own = {name: value for name, value in vars(part).items() if name not in _kw_OWN and _kw_is_plain(value)}
-        own = {name: list(value) if type(value) is list else value for name, value in own.items()}
+        own = {name: _kw_plain(value) for name, value in vars(part).items() if name not in _kw_OWN}
+        own = {name: value for name, value in own.items() if value is not _kw_UNKNOWN}
         found[path] = (type(part).__name__, own)
     return found
+
+
+def _kw_ties(module):
+    """The parameters and buffers that a module has under several names: the first name and another, for each other."""
+    first, found = {}, []
+    for named in (module.named_parameters, module.named_buffers):
+        for name, tensor in named(remove_duplicate=False):
+            if first.setdefault(id(tensor), name) != name:
+                found.append((first[id(tensor)], name))
+    return found
+
+
+def _kw_is_tied(tie):
+    """Whether two places hold one tensor still, or tensors in the same memory: a graph takes the first for both."""
+    (held, name), (other, other_name) = tie
+    left, right = held.get(name), other.get(other_name)
+    if left is right:
+        return True
+    if left is None or right is None or left.shape != right.shape or left.stride() != right.stride():
+        return False
+    return left.is_cpu and right.is_cpu and left.data_ptr() == right.data_ptr()
 
 
 def _kw_has_facts(facts, known):
@@ -210,21 +272,21 @@ class _kw_Place:
     Copies and saved modules have a place without kernels, which are made again when they are needed.
     """
 
-    def __init__(self, index, known):
-        self.index, self.known = index, known
+    def __init__(self, index, known, tied):
+        self.index, self.known, self.tied = index, known, tied
         self.owner = None  # a weak reference to the module that all that follows belongs to
         self.forget()
 
     def forget(self):
-        self.checks, self.slots = None, []
+        self.checks, self.objects, self.ties, self.slots = None, [], [], []
         self.weights, self.aliases, self.marks, self.versions = [], [], None, []
         self.kernels, self.called, self.ready = [None] * len(_kw_GRAPHS[self.index].kernels), False, False
 
     def __deepcopy__(self, memo):
-        return _kw_Place(self.index, self.known)
+        return _kw_Place(self.index, self.known, self.tied)
 
     def __reduce__(self):
-        return _kw_Place, (self.index, self.known)
+        return _kw_Place, (self.index, self.known, self.tied)
 
     def __call__(self, module, original, args, kwargs):
         graph = _kw_GRAPHS[self.index]
@@ -255,7 +317,12 @@ class _kw_Place:
         if self.owner is None or self.owner() is not module:
             self.forget()
             self.owner = _kw_weakref.ref(module)
-        if self.checks is not None and all(map(_kw_holds, self.checks)):
+        if (
+            self.checks is not None
+            and all(map(_kw_holds, self.checks))
+            and all(_kw_plain(value) == known for value, known in self.objects)
+            and all(map(_kw_is_tied, self.ties))
+        ):
             return True
         self.checks = None
         training = _kw_GRAPHS[self.index].training
@@ -264,11 +331,17 @@ class _kw_Place:
             return False
         if not _kw_has_facts(_kw_facts(module), self.known):
             return False
-        checks = []
+        checks, objects = [], {}
         for path, part in parts.items():
             own = vars(part)
             names = ["training", "_modules", *self.known[path][1]]
-            values = [own["training"], dict(own["_modules"]), *self.known[path][1].values()]
+            values = [own["training"], dict(own["_modules"])]
+            for name, known in self.known[path][1].items():
+                if type(own[name]) in (*_kw_PLAIN, tuple, list, dict) and own[name] == known:
+                    values.append(known)
+                else:  # an object in it: submodules often share one
+                    values.append(own[name])
+                    objects[id(own[name])] = own[name], known
             if part is not module:
                 if "forward" in own or any(own[name] for name in _kw_HOOKS):
                     return False
@@ -277,7 +350,11 @@ class _kw_Place:
         slots = [_kw_slot(parts, weight) for weight in _kw_GRAPHS[self.index].weights]
         if any(slot is None for slot in slots):
             return False
-        self.slots = slots
+        everywhere = dict(module.named_modules(remove_duplicate=False))
+        ties = [tuple(_kw_held(everywhere, name) for name in names) for names in self.tied]
+        if any(None in tie or not _kw_is_tied(tie) for tie in ties):
+            return False
+        self.slots, self.ties, self.objects = slots, ties, list(objects.values())
         self.checks = None if any_mode else checks
         return True
 
@@ -338,15 +415,22 @@ def _kw_holds(check):
 def _kw_slot(parts, weight):
     """Where a module holds a tensor: a dict and a key; None: nowhere."""
     kind, path, facts, data = weight
+    if kind != "constant":
+        return _kw_held(parts, path)
     parent, _, name = path.rpartition(".")
-    part = parts.get(parent)
-    if kind == "constant":
-        own = {} if part is None else vars(part)
-        if isinstance(own.get(name), torch.Tensor):
-            return own, name
-        return None if data is None else ({name: _kw_constant(data, *facts)}, name)
-    held = {} if part is None else vars(part)["_parameters" if kind == "parameter" else "_buffers"]
-    return (held, name) if name in held else None
+    own = vars(parts[parent]) if parent in parts else {}
+    if isinstance(own.get(name), torch.Tensor):
+        return own, name
+    return None if data is None else ({name: _kw_constant(data, *facts)}, name)
+
+
+def _kw_held(parts, path):
+    """The dict of a module that holds a parameter or buffer, and its name in it; None: nothing does."""
+    parent, _, name = path.rpartition(".")
+    for kind in ("_parameters", "_buffers") if parent in parts else ():
+        if name in vars(parts[parent])[kind]:
+            return vars(parts[parent])[kind], name
+    return None
 
 
 def _kw_marks(tensors):
@@ -356,8 +440,9 @@ def _kw_marks(tensors):
 
 
 def _kw_versions(tensors, taken):
-    """How often the tensors at these positions were changed in place."""
-    return [0 if tensors[place].is_inference() else tensors[place]._version for place in taken]
+    """How often the tensors at these positions were changed in place. Nobody counts that of inference tensors: they
+    count as changed since any other call."""
+    return [object() if tensors[place].is_inference() else tensors[place]._version for place in taken]
 
 
 _kw_classes = {}  # what `_kw_optimized` has made
@@ -408,7 +493,7 @@ def _kw_install(model):
             continue
         if not getattr(type(part), "_kw_has_place", False):
             part.__class__ = _kw_optimized(type(part))
-        place = vars(part)["_kw_place"] = _kw_Place(index, _kw_facts(part))
+        place = vars(part)["_kw_place"] = _kw_Place(index, _kw_facts(part), _kw_ties(part))
         place.prepare(part)
 
 
@@ -421,7 +506,8 @@ def _kw_equal(left, right):
         return len(left) == len(right) and all(map(_kw_equal, left, right))
     if isinstance(left, dict):
         return list(left) == list(right) and all(_kw_equal(left[key], right[key]) for key in left)
-    return bool(left == right)
+    known = _kw_plain(left)
+    return bool(left == right) if known is _kw_UNKNOWN else known == _kw_plain(right)
 
 
 def _kw_made_as_captured(args, kwargs):
@@ -454,6 +540,9 @@ def _kw_difference(model, wanted):
         shapes = [(tuple(state[name].shape), state[name].dtype) for state in (have, want)]
         if shapes[0] != shapes[1]:
             return f"{name} is {shapes[0][0]} of {shapes[0][1]}, and the kernels need {shapes[1][0]} of {shapes[1][1]}"
+    for names in _kw_ties(wanted):
+        if not _kw_is_tied([_kw_held(dict(model.named_modules(remove_duplicate=False)), name) for name in names]):
+            return f"{names[0]} and {names[1]} are two tensors, and the kernels need one"
     have, want = _kw_facts(model), _kw_facts(wanted)
     have_parts, want_parts = dict(model.named_modules()), dict(wanted.named_modules())
     for path in [*want, *have]:

@@ -23,6 +23,7 @@ from tasks import syntax
 from tasks.rename import renamed_text
 from whole_models import model_runtime
 from whole_models.graph import Captured, Graph, GraphInput, Node, TensorFacts
+from whole_models.operator_classes import may_alias
 from whole_models.regions import Occurrence, Region
 from whole_models.source_text import NameOf, argument_text, expression, named, tree_text
 
@@ -34,13 +35,6 @@ _FILE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}", re.ASCII)
 _LOCAL_NAME = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 _KERNEL_TENSOR = re.compile(r"[A-Za-z_][\w.]{0,199}(\[[^\]\n]{1,100}\])?", re.ASCII)
 _BUILTINS = frozenset(name for name in dir(builtins) if not name.startswith("__"))
-# Operators whose result may lie in the memory of their first argument.
-_VIEWS = frozenset(
-    {"view", "_unsafe_view", "reshape", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "flatten"}
-    | {"slice", "select", "narrow", "split", "split_with_sizes", "unbind", "chunk", "as_strided", "alias", "detach"}
-    | {"diagonal", "unfold", "contiguous", "to", "dropout", "view_as_real", "real", "imag", "movedim", "swapaxes"}
-    | {"numpy_T", "mT", "adjoint", "lift_fresh_copy"}
-)
 
 
 class PutBackError(Exception):
@@ -405,7 +399,7 @@ class _GraphText:
 
         def safe(name: str) -> str:
             text = name_of(name)
-            return f"{text}.clone()" if _memory_of(graph, name) in changed else text
+            return text if changed.isdisjoint(_memories_of(graph, name)) else f"{text}.clone()"
 
         result = tree_text(graph.result, [argument_text(output, safe) for output in graph.outputs])
         if not graph.mutations:
@@ -413,7 +407,7 @@ class _GraphText:
             return
         yield f"{self.result} = {result}"
         moved = [mutation for mutation in graph.mutations if self.mutated[mutation.path] != mutation.value]
-        copied = [mutation.value for mutation in moved if _memory_of(graph, mutation.value) in changed]
+        copied = [each.value for each in moved if not changed.isdisjoint(_memories_of(graph, each.value))]
         for name in dict.fromkeys(copied):
             yield f"{name_of(name)} = {name_of(name)}.clone()"
         if copied:  # the variables of buffers may stand for copies from here on
@@ -427,8 +421,6 @@ class _GraphText:
     def facts(self, prefix: str) -> str:
         """The call that makes the description of the graph."""
         tree = self.graph.arguments
-        if tree[0] != "tuple" or len(tree[1]) < len(self.graph.keywords):
-            raise PutBackError("the arguments of a graph are no tuple")
         leaves = [
             f"({argument_text(each.value, str)},)" if each.tensor is None else _tensor_text(each.tensor)
             for each in self.leaves
@@ -566,14 +558,16 @@ def _variables(names: Iterable[str]) -> list[str]:
     return found
 
 
-def _memory_of(graph: Graph, name: str) -> str:
-    """The node or input in whose memory the value of a node or input may lie."""
-    while name in graph.node_of:
-        node = graph.node_of[name]
-        if node.operator != "getitem" and node.operator.split(".")[1] not in _VIEWS:
-            break
-        name = node.refs[0]
-    return name
+def _memories_of(graph: Graph, name: str) -> set[str]:
+    """The nodes and inputs in whose memory the value of a node or input may lie."""
+    found, waiting = set[str](), [name]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            if each in graph.node_of and may_alias(graph.node_of[each]):
+                waiting += graph.node_of[each].refs
+    return found
 
 
 def _places(graph: Graph, occurrence: Occurrence) -> str:

@@ -6,6 +6,7 @@ at random from distributions that match the statistics of what was recorded. Con
 
 import base64
 import binascii
+import keyword
 import re
 import statistics
 import struct
@@ -13,19 +14,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from whole_models.amdahl import BYTES
-from whole_models.graph import Captured, Graph, GraphInput, Node, TensorFacts, Values
-from whole_models.operator_classes import INDEXING, class_of, short_name
+from whole_models.graph import Captured, Graph, GraphInput, TensorFacts, Values
+from whole_models.operator_classes import FREE, INDEXING, class_of, short_name
 from whole_models.regions import Occurrence, Region, counted_ms
 from whole_models.source_text import argument_text, statements
 
 LITERAL_ELEMENTS = 64
 """Constants with more elements are written as base64."""
+SHOWN_INPUTS = 6
+"""The docstring says of so many inputs where they come from."""
+SHOWN_SHARE = 2.0
+"""Percent of a region's time from which the docstring names an operator."""
 EMBEDDED_BYTES = 48 * 1024
 """Constants with more bytes are drawn at random, as buffers are."""
 _UNIFORM_SPAN = 4.0  # standard deviations: all of a large sample within fewer come from no normal distribution
 _CENTRED = 0.1  # a mean at most this share of the range off its middle is a uniform distribution's
 _SPARSE = 0.02  # the share of zeros that a generator reproduces
+_ROUNDING = 1e-6  # a spread at most this share of the mean is what rounding leaves of none
+_HUGE = 1e30
+_SQUARED = 1e120
 _FORMATS = {"int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "float32": "f", "float64": "d"}
+_HELD = ("parameter", "buffer", "constant")
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _CATEGORIES = {"normalization": "normalization", "attention": "attention", "indexing": "index"}
 
@@ -104,6 +113,8 @@ def _head(captured: Captured, graph: Graph, region: Region, model_name: str) -> 
         f'"""{_plain(region.name)} of {_plain(model_name)}: {region.kind}, {times} in a call{share}.',
         "",
         f"{first} in {', '.join(shown)}.",
+        *_origins(graph, region),
+        *_work(graph, region),
         "",
         f"Category: {_category(graph, region)}",
         f"Dtype: {_dtype(graph, region.occurrences[0])}",
@@ -112,11 +123,40 @@ def _head(captured: Captured, graph: Graph, region: Region, model_name: str) -> 
     ]
 
 
-def _owner(graph: Graph, node: Node) -> str:
-    """The module whose code calls an operator, in words."""
+def _origins(graph: Graph, region: Region) -> list[str]:
+    """A line that says what gives each input in the first place: a module's operator, a buffer, or the caller."""
+    taken = region.occurrences[0].inputs
+    shown = [f"x{number} from {_origin(graph, name)}" for number, name in enumerate(taken[:SHOWN_INPUTS])]
+    shown += ["others"] if len(taken) > SHOWN_INPUTS else []
+    return [f"{'There it' if len(region.occurrences) > 1 else 'It'} takes {', '.join(shown)}."]
+
+
+def _origin(graph: Graph, name: str) -> str:
+    while (node := graph.node_of.get(name)) is not None and class_of(node) == FREE and node.refs:
+        name = node.refs[0]
+    if node is None:
+        item = graph.input_of[name]
+        return _plain(item.path) if item.kind in _HELD else f"the argument {_plain(name)}"
     word = node.module_class.rpartition(".")[2]
     path = ".".join(part for part in (graph.path, node.module) if part)
-    return (_plain(path) or "the model itself") + (f" ({_plain(word)})" if word else "")
+    owner = (_plain(path) or "the model itself") + (f" ({_plain(word)})" if word else "")
+    return f"{_plain(short_name(node.operator))} in {owner}"
+
+
+def _work(graph: Graph, region: Region) -> list[str]:
+    """A line with the share of each operator in the region's time; none if nothing was timed."""
+    spent = dict[str, float]()
+    for name in (each for place in region.occurrences for each in place.nodes):
+        node = graph.node_of[name]
+        word = short_name(node.operator)
+        spent[word] = spent.get(word, 0.0) + (node.eager_ms or 0.0)
+    total = sum(spent.values())
+    if not total:
+        return []
+    shares = [(100 * ms / total, word) for word, ms in sorted(spent.items(), key=lambda each: -each[1])]
+    shown = [f"{_plain(word)} {share:.0f} %" for share, word in shares if share >= SHOWN_SHARE]
+    rest = [] if len(shown) == len(shares) else ["others the rest"]
+    return [f"Its operators one by one under eager: {', '.join(shown + rest)}."]
 
 
 def _plain(text: str) -> str:
@@ -150,10 +190,10 @@ def _dtype(graph: Graph, occurrence: Occurrence) -> str:
 def _variables(graph: Graph, nodes: Sequence[str], taken: set[str]) -> dict[str, str]:
     """A variable for each node, named by its operator; `item` for one of several results."""
     found: dict[str, str] = {}
-    used = set(taken)
+    used = {*taken, *keyword.kwlist}  # `&` is `aten.__and__`
     for name in nodes:
         word = short_name(graph.node_of[name].operator).strip("_")
-        word = {"getitem": "item"}.get(word, word).lower()
+        word = {"getitem": "item", "": "value"}.get(word, word).lower()
         number, unique = 2, word
         while unique in used:
             unique, number = f"{word}_{number}", number + 1
@@ -168,6 +208,7 @@ def _seen(graph: Graph, names: Sequence[str]) -> Values | None:
     values = [each.values for each in facts if each is not None and each.values is not None]
     if not values:
         return None
+    values = [_tame(each) for each in values]
     mean = statistics.fmean(each.mean for each in values)
     return Values(
         low=min(each.low for each in values),
@@ -177,6 +218,12 @@ def _seen(graph: Graph, names: Sequence[str]) -> Values | None:
         zeros=statistics.fmean(each.zeros for each in values),
         finite=statistics.fmean(each.finite for each in values),
     )
+
+
+def _tame(seen: Values) -> Values:
+    """With a mean and a spread whose squares are floats: those of float64 numbers may be larger."""
+    mean, std = (min(max(value, -_SQUARED), _SQUARED) for value in (seen.mean, seen.std))
+    return replace(seen, mean=mean, std=std)
 
 
 def _weight_line(local: str, item: GraphInput, seen: Values | None) -> str:
@@ -287,7 +334,7 @@ def _drawn(facts: TensorFacts, shape: Sequence[int]) -> str:
 
 def _floats(seen: Values, size: list[int], dtype: str) -> str:
     """Floating-point numbers: with infinities and zeros at random places where they were seen."""
-    word = _dtype_word(dtype)
+    seen, word = _tame(seen), _dtype_word(dtype)
     bounded = seen.high - seen.low < _UNIFORM_SPAN * seen.std
     if seen.low == seen.high:
         text = f"torch.full({size}, {_number(seen.low)}, dtype=torch.{dtype})"
@@ -299,9 +346,13 @@ def _floats(seen: Values, size: list[int], dtype: str) -> str:
         text = f"({_normal(ratio * std, std, size, word)}).clamp(0, {_number(seen.high)})"
     elif seen.zeros >= _SPARSE and seen.zeros < 1:
         share = 1 - seen.zeros
-        mean = seen.mean / share
+        mean = min(max(seen.mean / share, seen.low), seen.high)
         std = max((seen.std**2 + seen.mean**2) / share - mean**2, 0.0) ** 0.5
-        text = f"({_normal(mean, std, size, word)}) * (torch.rand({size}) < {_number(share)})"
+        if std <= _ROUNDING * abs(mean):  # a mask of the lowest number, for instance, beside which others overflow
+            text = f"torch.full({size}, {_number(mean)}, dtype=torch.{dtype})"
+        else:
+            text = f"({_normal(mean, std, size, word)})"
+        text += f" * (torch.rand({size}) < {_number(share)})"
     elif bounded and abs(seen.mean - (seen.low + seen.high) / 2) < _CENTRED * (seen.high - seen.low):
         text = f"torch.rand({size}{word})"
         if abs(seen.low) > 1e-3 or abs(seen.high - 1) > 1e-2:
@@ -351,4 +402,5 @@ def _cast(dtype: str, made: str) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.4g}"
+    """A number, with few digits unless rounding could take it out of its dtype's range."""
+    return f"{value:.4g}" if abs(value) < _HUGE else repr(value)

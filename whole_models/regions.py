@@ -258,14 +258,13 @@ class _Wiring:
             self.kind[each] = self.kind[number]
 
     def _usable(self, number: int) -> bool:
-        """Whether a region may hold a node: it is pure, can be written, and gives tensors that can leave it."""
+        """Whether a region may hold a node: it is pure, and gives tensors that can leave it."""
         node = self.nodes[number]
         if node.several:
             whole = not self.leaves[number] and set(self.after[number]) < set(self.atom[number])
         else:
             whole = len(node.results) == 1  # an assertion has none
-        words = [*node.operator.split("."), *(name for name, _ in node.kwargs)]
-        return node.pure and whole and not any(keyword.iskeyword(word) for word in words)
+        return node.pure and whole
 
     @cached_property
     def of_weights(self) -> list[bool]:

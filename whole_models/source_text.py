@@ -81,7 +81,7 @@ def expression(node: Node, name_of: NameOf) -> str:
     if node.operator in _INFIX and len(args) == 2 and not keywords and isinstance(node.args[0], Ref):
         right = f"({args[1]})" if args[1].startswith("-") else args[1]
         return f"{args[0]} {_INFIX[node.operator]} {right}"
-    if node.operator in _METHODS and isinstance(node.args[0], Ref):
+    if node.operator in _METHODS and node.args and isinstance(node.args[0], Ref):
         return f"{args[0]}.{_METHODS[node.operator]}({', '.join([*args[1:], *keywords])})"
     function = _FUNCTIONS.get(node.operator) or f"torch.ops.{node.operator}"
     return f"{function}({', '.join([*args, *keywords])})"

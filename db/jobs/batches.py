@@ -90,6 +90,22 @@ def cancel_jobs(session: Session, batch_id: int) -> int:
     return len(ended) + len(asked)
 
 
+def cancel_queued(session: Session, batch_id: int, *, reason: str) -> int:
+    """Cancel the jobs of a batch that wait in the queue, for this reason.
+
+    Returns:
+        The number of jobs.
+    """
+    lock_jobs(session, batch_id)
+    ended = session.execute(
+        update(JobRow)
+        .where(JobRow.batch_id == batch_id, JobRow.status == JobStatus.QUEUED.value)
+        .values(status=JobStatus.CANCELLED.value, stop_reason=reason, finished_at=utc_now())
+        .returning(JobRow.id)
+    ).all()
+    return len(ended)
+
+
 def count_stopping(session: Session, batch_id: int) -> int:
     """The number of a batch's jobs that were asked to stop and still run. Locks the jobs until the transaction ends."""
     lock_jobs(session, batch_id)

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from db.jobs.workers import LIVE
 from db.locks import database_now, lock_name
 from db.records import OPEN, RESUMABLE, JobStatus, JsonValue, Owner
-from db.tables import JobRow, WorkerRow
+from db.tables import JobRow, ModelRunRow, WorkerRow
 from db.types import clean_json, utc_now
 
 
@@ -24,6 +24,7 @@ class NewJob:
     strategy: str | None
     options: Mapping[str, JsonValue]
     sample: int
+    kind: str = "optimize"
 
 
 def add_queued_jobs(session: Session, new: Sequence[NewJob], *, user: str, priority: int, batch_id: int) -> None:
@@ -33,7 +34,7 @@ def add_queued_jobs(session: Session, new: Sequence[NewJob], *, user: str, prior
         name: itertools.count(next_fair_tag(session, user, priority, name))
         for name in sorted({job.platform for job in new})
     }
-    common = {"kind": "optimize", "sandbox": "", "status": JobStatus.QUEUED.value, "attempt": 1, "user": user}
+    common = {"sandbox": "", "status": JobStatus.QUEUED.value, "attempt": 1, "user": user}
     common |= {"priority": priority, "batch_id": batch_id}
     rows = [
         {**common, **vars(job), "options": clean_json(job.options), "fair_tag": next(tags[job.platform])} for job in new
@@ -229,8 +230,9 @@ def list_jobs_of_worker(session: Session, worker_id: str) -> Sequence[int]:
 
 
 def count_open(session: Session, user: str) -> int:
-    """The number of a user's jobs that are queued or running."""
-    return session.scalar(select(func.count()).where(JobRow.user == user, JobRow.status.in_(OPEN))) or 0
+    """The number of a user's jobs that are queued or running. A run over a whole model counts, and not its regions."""
+    regions = select(ModelRunRow.id).where(ModelRunRow.batch_id == JobRow.batch_id).exists()
+    return session.scalar(select(func.count()).where(JobRow.user == user, JobRow.status.in_(OPEN), ~regions)) or 0
 
 
 def count_queued(session: Session) -> dict[str, int]:

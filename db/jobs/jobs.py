@@ -12,8 +12,8 @@ from db.errors import NotInStore
 from db.evaluations.tasks import HEAD_COLUMNS, task_head, task_record
 from db.leaderboard.standings import update_cost
 from db.locks import database_now, lock_job
-from db.records import RESUMABLE, JobRecord, JobState, JobStatus, JsonValue, Owner, TaskHead
-from db.tables import EvaluationRow, JobRow, TaskRow
+from db.records import OPEN, RESUMABLE, JobRecord, JobState, JobStatus, JsonValue, Owner, TaskHead
+from db.tables import EvaluationRow, JobRow, ModelRunRow, TaskRow
 from db.types import clean_json, utc_now
 
 _JOBS_A_QUERY = 200
@@ -83,7 +83,7 @@ def list_jobs(
 
     Args:
         session: A transaction.
-        kind: `optimize` or `evaluate`.
+        kind: `optimize`, `evaluate` or `model`.
         status: The status.
         user: The user who submitted the job.
         batch_id: The batch.
@@ -245,7 +245,7 @@ def mark_interrupted(session: Session, job_id: int, owner: Owner, last_heartbeat
 
 
 def request_cancel(session: Session, job_id: int) -> JobStatus:
-    """Ask the owner of a running job to stop, or cancel a job that is not running.
+    """Ask the owner of a running job to stop, or cancel a job that is not running. So too the jobs of its regions.
 
     Returns:
         The job's status afterwards.
@@ -253,6 +253,7 @@ def request_cancel(session: Session, job_id: int) -> JobStatus:
     Raises:
         NotInStore: There is no such job.
     """
+    _request_cancel_of_regions(session, job_id)
     lock_job(session, job_id)
     not_running = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
     if _update(
@@ -266,6 +267,13 @@ def request_cancel(session: Session, job_id: int) -> JobStatus:
         return JobStatus.CANCELLED
     _update(session, JobRow.id == job_id, JobRow.status == JobStatus.RUNNING.value, cancel_requested=True)
     return get_job(session, job_id).status
+
+
+def _request_cancel_of_regions(session: Session, job_id: int) -> None:
+    of_regions = select(JobRow.id).join(ModelRunRow, ModelRunRow.batch_id == JobRow.batch_id)
+    open_or_interrupted = JobRow.status.in_([status.value for status in (*OPEN, JobStatus.INTERRUPTED)])
+    for region_job in session.scalars(of_regions.where(ModelRunRow.id == job_id, open_or_interrupted)).all():
+        request_cancel(session, region_job)
 
 
 def cancel_requested(session: Session, job_id: int) -> bool:

@@ -1,5 +1,10 @@
-"""Runs over whole models in the store: their stage, their regions, what was decided, and the proof."""
+"""Runs over whole models in the store: their stage, their regions, what was decided, and the proof.
 
+A run is a job of kind `model`, and has its id. The job has the owner, the settings and the end; here is what it did.
+"""
+
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -10,40 +15,25 @@ from sqlalchemy.orm import Bundle, Session
 from db.errors import NotInStore
 from db.evaluations.tasks import HEAD_COLUMNS, task_head, task_record
 from db.records import JobStatus, JsonValue, ModelRegionRecord, ModelRunHead, ModelRunRecord
-from db.tables import LOCAL_USER, JobRow, ModelRegionRow, ModelRunRow, TaskRow
-from db.types import clean_json, utc_now
+from db.tables import JobRow, ModelRegionRow, ModelRunRow, TaskRow
+from db.types import clean_json
 
-_HEAD_COLUMNS = tuple(getattr(ModelRunRow, field.name) for field in fields(ModelRunHead) if field.name != "task")
+_OF_JOB = tuple(
+    column
+    for column in (field.name for field in fields(ModelRunHead))
+    if column not in ("task", "stage", "batch_id", "kept", "evaluation_id")
+)
+_OF_RUN = ("stage", "batch_id", "kept", "evaluation_id")
+_HEAD_COLUMNS = (
+    *(getattr(JobRow, name).label(name) for name in _OF_JOB),
+    *(getattr(ModelRunRow, name).label(name) for name in _OF_RUN),
+)
 
 
-def add_run(
-    session: Session,
-    *,
-    task_id: int,
-    platform: str,
-    model: str,
-    options: Mapping[str, JsonValue],
-    user: str = LOCAL_USER,
-) -> int:
-    """Store a run that begins now.
-
-    Returns:
-        Its id.
-    """
-    row = ModelRunRow(
-        task_id=task_id,
-        user=user,
-        platform=platform,
-        model=model,
-        options=clean_json(options),
-        status=JobStatus.RUNNING.value,
-        stage="plan",
-        plan={},
-        trials=[],
-    )
-    session.add(row)
+def add_run(session: Session, job_id: int) -> None:
+    """Store a run that has done nothing yet: that of the job of kind `model` with this id, which is the run's too."""
+    session.add(ModelRunRow(id=job_id, stage="plan", plan={}, trials=[]))
     session.flush()
-    return row.id
 
 
 def get_run(session: Session, run_id: int) -> ModelRunRecord:
@@ -52,25 +42,52 @@ def get_run(session: Session, run_id: int) -> ModelRunRecord:
     Raises:
         NotInStore: there is no such run.
     """
-    row = session.get(ModelRunRow, run_id)
+    row = session.execute(
+        select(*_HEAD_COLUMNS, JobRow.options, JobRow.task_id, ModelRunRow.plan, ModelRunRow.trials)
+        .join(ModelRunRow, ModelRunRow.id == JobRow.id)
+        .where(JobRow.id == run_id)
+    ).one_or_none()
     if row is None:
         raise NotInStore(f"model run {run_id} is not in the store; `kernelwright models list` shows those that are")
     regions = session.scalars(
         select(ModelRegionRow).where(ModelRegionRow.run_id == run_id).order_by(ModelRegionRow.position)
     )
-    return _record(session, row, tuple(_region(each) for each in regions))
+    return ModelRunRecord(
+        task=task_record(session.get_one(TaskRow, row.task_id)),
+        options=row.options if isinstance(row.options, dict) else {},
+        plan=row.plan,
+        trials=tuple(row.trials),
+        regions=tuple(_region(each) for each in regions),
+        **_head_values(row),
+    )
 
 
 def list_runs(session: Session, *, before: int | None = None, limit: int | None = None) -> list[ModelRunHead]:
     """Runs, newest first, without sources, plans and decisions. `before` (a lower id) is a condition."""
-    task_columns: Bundle[Any] = Bundle("task", *HEAD_COLUMNS)
-    query = select(*_HEAD_COLUMNS, task_columns).join(TaskRow).order_by(ModelRunRow.id.desc())
+    task_columns: Bundle[Any] = Bundle("task_head", *HEAD_COLUMNS)
+    query = (
+        select(*_HEAD_COLUMNS, task_columns)
+        .join(ModelRunRow, ModelRunRow.id == JobRow.id)
+        .join(TaskRow, TaskRow.id == JobRow.task_id)
+        .order_by(JobRow.id.desc())
+    )
     if before is not None:
-        query = query.where(ModelRunRow.id < before)
+        query = query.where(JobRow.id < before)
     return [
-        ModelRunHead(task=task_head(row.task), **_head_values(row))
+        ModelRunHead(task=task_head(row.task_head), **_head_values(row))
         for row in session.execute(query if limit is None else query.limit(limit))
     ]
+
+
+def set_capture(session: Session, run_id: int, capture: bytes) -> None:
+    """Store what the program in the sandbox said of the model."""
+    _update(session, run_id, capture=zlib.compress(capture))
+
+
+def get_capture(session: Session, run_id: int) -> bytes | None:
+    """What the program in the sandbox said of the model; None before that."""
+    kept = session.scalar(select(ModelRunRow.capture).where(ModelRunRow.id == run_id))
+    return None if kept is None else zlib.decompress(kept)
 
 
 def set_plan(
@@ -92,8 +109,8 @@ def set_batch(session: Session, run_id: int, batch_id: int) -> None:
 
 
 def set_stage(session: Session, run_id: int, stage: str) -> None:
-    """Store what the run does now; it is running."""
-    _update(session, run_id, stage=stage, status=JobStatus.RUNNING.value, error=None, finished_at=None)
+    """Store what the run does now."""
+    _update(session, run_id, stage=stage)
 
 
 def add_trial(session: Session, run_id: int, trial: Mapping[str, JsonValue]) -> None:
@@ -107,42 +124,41 @@ def set_kept(session: Session, run_id: int, kept: Sequence[str]) -> None:
     _update(session, run_id, kept=list(kept))
 
 
-def finish_run(
-    session: Session,
-    run_id: int,
-    *,
-    status: JobStatus,
-    error: str | None = None,
-    stage: str | None = None,
-    evaluation_id: str | None = None,
-) -> None:
-    """Store how a run ended, and its proof if it has one."""
-    values: dict[str, Any] = {"status": status.value, "error": error, "finished_at": utc_now()}
-    if stage is not None:
-        values["stage"] = stage
-    if evaluation_id is not None:
-        values["evaluation_id"] = evaluation_id
-    _update(session, run_id, **values)
+def set_proof(session: Session, run_id: int, evaluation_id: str) -> None:
+    """Store the evaluation of what is to be delivered."""
+    _update(session, run_id, evaluation_id=evaluation_id)
+
+
+def set_files(session: Session, run_id: int, files: Mapping[str, str]) -> None:
+    """Store what is delivered, the text of each file by its name."""
+    _update(session, run_id, files=zlib.compress(json.dumps(dict(files)).encode()))
+
+
+def get_files(session: Session, run_id: int) -> Mapping[str, str]:
+    """What was delivered, the text of each file by its name; empty if nothing was."""
+    kept = session.scalar(select(ModelRunRow.files).where(ModelRunRow.id == run_id))
+    return {} if kept is None else dict(json.loads(zlib.decompress(kept)))
+
+
+def add_runs_of_batch(session: Session, batch_id: int) -> None:
+    """Store the runs of all jobs of kind `model` of a batch, which have done nothing yet."""
+    of_models = select(JobRow.id).where(JobRow.batch_id == batch_id, JobRow.kind == "model")
+    for job_id in session.scalars(of_models.order_by(JobRow.id)).all():
+        add_run(session, job_id)
+
+
+def batch_of(session: Session, job_id: int) -> int | None:
+    """The batch of the regions' jobs of a run; None: it has none yet, or the job is none over a model."""
+    return session.scalar(select(ModelRunRow.batch_id).where(ModelRunRow.id == job_id))
 
 
 def _update(session: Session, run_id: int, **values: Any) -> None:
     session.execute(update(ModelRunRow).where(ModelRunRow.id == run_id).values(**values))
 
 
-def _record(session: Session, row: ModelRunRow, regions: tuple[ModelRegionRecord, ...]) -> ModelRunRecord:
-    return ModelRunRecord(
-        task=task_record(session.get_one(TaskRow, row.task_id)),
-        options=row.options,
-        plan=row.plan,
-        trials=tuple(row.trials),
-        regions=regions,
-        **_head_values(row),
-    )
-
-
 def _head_values(row: Any) -> dict[str, Any]:
     """The fields of a `ModelRunHead` but its task, of a row with the columns `_HEAD_COLUMNS`."""
-    found = {column.key: getattr(row, column.key) for column in _HEAD_COLUMNS}
+    found = {name: getattr(row, name) for name in (*_OF_JOB, *_OF_RUN)}
     kept = None if row.kept is None else tuple(row.kept)
     return found | {"status": JobStatus(row.status), "kept": kept}
 

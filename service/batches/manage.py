@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from db.jobs import batches, job_queue, jobs
-from db.records import OPEN, BatchRecord, JobStatus
+from db.jobs import batches, job_queue, jobs, model_runs
+from db.records import OPEN, RESUMABLE, BatchRecord, JobStatus
 from db.store import Store
 from db.tables import LOCAL_USER
 from service.batches.compare import Comparison, compare
@@ -21,7 +21,10 @@ from service.submissions.enqueue import PRIORITIES, kept_options
 from tasks.outcomes import Clock, clock_of
 from tasks.task import Task
 
-FINAL = ("task_invalid",)
+NOT_WORTH_IT = "too_little_to_gain"
+"""The stop reason of a job that was cancelled because others have left too little to gain."""
+
+FINAL = ("task_invalid", NOT_WORTH_IT)
 """Reasons for which a job ends that running it again would not change."""
 
 
@@ -111,10 +114,13 @@ def queue_batch(session: Session, spec: BatchSpec, plan: BatchPlan, *, user: str
             strategy=planned_job.settings.strategy,
             options=kept_options(planned_job.task, planned_job.settings),
             sample=planned_job.sample,
+            kind="model" if spec.whole_models else "optimize",
         )
         for planned_job in plan.jobs
     ]
     job_queue.add_queued_jobs(session, new, user=user, priority=PRIORITIES[spec.priority], batch_id=batch_id)
+    if spec.whole_models:
+        model_runs.add_runs_of_batch(session, batch_id)
     return batch_id
 
 
@@ -160,6 +166,9 @@ def cancel_batch(store: Store, batch_id: int) -> int:
     mark_dead_jobs(store)
     with store.write() as session:
         batches.get_batch(session, batch_id)
+        for job in jobs.list_jobs(session, kind="model", batch_id=batch_id):
+            if (regions := model_runs.batch_of(session, job.id)) is not None:
+                batches.cancel_jobs(session, regions)
         # Jobs are locked before their batch, in the same order as by a worker that takes a job.
         concerned = batches.cancel_jobs(session, batch_id)
         batches.set_cancelled(session, batch_id, True)
@@ -201,9 +210,23 @@ def requeue_batch(session: Session, batch_id: int) -> int:
     batches.get_batch(session, batch_id)
     if stopping := batches.count_stopping(session, batch_id):
         raise BadRequest(f"batch {batch_id}: {stopping} jobs are still stopping; try again in a moment")
+    for job in jobs.list_jobs(session, kind="model", batch_id=batch_id):
+        if job.status in RESUMABLE and job.stop_reason not in FINAL:
+            requeue_regions(session, job.id)
     batches.requeue_jobs(session, batch_id, final=FINAL)
     batches.set_cancelled(session, batch_id, False)
     return batches.count_jobs(session, [batch_id])[batch_id].get(JobStatus.QUEUED, 0)
+
+
+def requeue_regions(session: Session, run_id: int) -> None:
+    """Queue the jobs of a model's regions again that ended early, if the run over the model still looks for kernels.
+
+    Raises:
+        BadRequest: cancelled jobs have not ended yet.
+    """
+    run = model_runs.get_run(session, run_id)
+    if run.batch_id is not None and run.stage == "optimize":
+        requeue_batch(session, run.batch_id)
 
 
 def compare_batches(

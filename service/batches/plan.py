@@ -56,6 +56,8 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
         for choice in spec.choices
         for name in spec.platforms
     ]
+    if spec.whole_models and (spec.domain is not None or spec.translate_from is not None):
+        raise BadRequest("whole_models: goes neither with domain nor with translate_from; leave these out")
     if spec.translate_from is not None:
         for each in combinations:
             check_origin(each, spec.translate_from)
@@ -70,7 +72,7 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
     for each in combinations:
         first = next((task for task in tasks if not _not_judged(task, each.platform)), None)
         if first is not None:
-            check_submission(first, each, spec.priority)
+            check_submission(first, each, spec.priority, whole_model=spec.whole_models)
         if files and each.api_key_file is not None:  # other users learn nothing about the server's files
             read_key(each.api_key_file)
     cannot = {(task, name): why for task in tasks for name in spec.platforms if (why := _not_judged(task, name))}

@@ -49,7 +49,8 @@ class JobOptions(_Strict):
 class BatchSpec(_Strict):
     """The combinations of tasks, models, platforms and samples. Money is in US dollars.
 
-    `tasks` holds suites, tasks as suite/name, patterns over both (`*`, `?`), or .py files. `domain` restricts the
+    `tasks` holds suites, tasks as suite/name, patterns over both (`*`, `?`), or .py files. With `whole_models` each is
+    a whole model, and each job finds what is hot in it, optimizes that and proves the whole. `domain` restricts the
     inputs that candidates must be right on (`tasks.restrict`). `translate_from` names the platform whose kernels jobs
     translate, which the tasks must bring (`tasks.source_kernel`). `budget_usd` is for all jobs together;
     `job.budget_usd`, for each job.
@@ -59,6 +60,7 @@ class BatchSpec(_Strict):
     tasks: tuple[str, ...] = Field(min_length=1, max_length=MAX_JOBS)
     models: tuple[str | ModelChoice, ...] = Field(default=("builtin/compiler",), min_length=1, max_length=100)
     platforms: tuple[str, ...] = Field(default=("cpu",), min_length=1, max_length=20)
+    whole_models: bool = False
     domain: Literal["finite"] | None = None
     translate_from: str | None = Field(default=None, min_length=1, max_length=64)
     samples: int = Field(default=1, ge=1, le=1000)

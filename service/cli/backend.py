@@ -1,8 +1,10 @@
 """The backend of a command: this machine's store, or a server."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from db.jobs import model_runs
 from db.records import (
     AuditRecord,
     EvaluationRecord,
@@ -10,6 +12,7 @@ from db.records import (
     LeaderboardEntry,
     LeaderboardFilters,
     LeaderboardSort,
+    ModelRunHead,
 )
 from db.store import Store
 from db.tables import LOCAL_USER
@@ -21,15 +24,18 @@ from service.client.server import ServerClient, open_server
 from service.database import opened_store
 from service.jobs import query
 from service.jobs.query import JobDetails
-from service.settings import load_settings
+from service.settings import Settings, load_settings
 from service.views.leaderboard import leaderboard_page
+from service.whole_models.local import read_report
+from service.whole_models.report import report_json
 
 
 class LocalBackend:
     """A backend on this machine's store. It has the methods that `ServerClient` has for a server."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
+        self._settings = settings
 
     def list_jobs(self, *, everything: bool, limit: int) -> list[JobRecord]:
         """Jobs, newest first; `everything` includes single evaluations."""
@@ -42,6 +48,16 @@ class LocalBackend:
     def cancel_job(self, job_id: int) -> JobRecord:
         """Cancel a job."""
         return query.cancel_job(self._store, job_id)
+
+    def list_models(self, *, limit: int) -> list[ModelRunHead]:
+        """Runs over whole models, newest first."""
+        query.mark_dead_jobs(self._store)
+        with self._store.read() as session:
+            return model_runs.list_runs(session, limit=limit)
+
+    def show_model(self, run_id: int) -> Mapping[str, Any]:
+        """A run over a whole model, as `models show --json` prints it."""
+        return report_json(read_report(run_id, settings=self._settings, store=self._store), self._store)
 
     def show_batch(self, batch_id: int, *, over: Baseline = "eager") -> BatchDetails:
         """A batch with its present figures over a baseline."""
@@ -95,4 +111,4 @@ def open_backend(server: str | None) -> Iterator[Backend]:
             yield client
         return
     with opened_store(settings) as store:
-        yield LocalBackend(store)
+        yield LocalBackend(store, settings)

@@ -1,20 +1,23 @@
 """The output for whole models: where time goes and what there is to gain, and what became of a run."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from db.records import RESUMABLE
 from service.cli.job_output import show_evaluation
 from service.cli.output import latency, note, plain, print_table, ratio
-from service.whole_models.plan import Plan, plan_json
-from service.whole_models.report import region_rows
-from service.whole_models.run import faster_baselines
+from service.jobs.spec import PLAN_ONLY
+from service.whole_models.plan import OTHER_SHAPES, Plan, plan_json
+from service.whole_models.prove import faster_baselines
 from tasks.task import Task
 
 if TYPE_CHECKING:
-    from db.store import Store
-    from service.whole_models.run import ModelReport
+    from db.records import JobRecord
+    from service.jobs.journal import Observer
+    from service.whole_models.local import Watching
 
 _ROWS = 12  # of the tables by module and by kernel
 
@@ -84,42 +87,81 @@ def show_plan(model: Task, plan: Plan, tasks: Path | None) -> None:
         print(f"tasks      {tasks}: {len(plan.tasks)} files")
 
 
-def show_run(report: "ModelReport", store: "Store") -> None:
-    """Print what became of a run: times, regions, the proof, and where the faster model is."""
-    run = report.run
-    print(f"{plain(run.task.ref)} on {run.platform}, model run {run.id}: {run.status.value} ({run.stage})")
-    if run.error:
-        print(plain(run.error))
-    if run.plan:
-        _show_times(run.plan)
-        _show_stays(run.plan)
+@contextlib.contextmanager
+def watched(title: str, begun: Callable[[int], object]) -> Iterator["Watching"]:
+    """A progress display for each job of a run over a model, and for what lies between.
+
+    Args:
+        title: what is done, for the display until the first job.
+        begun: called with the run's number.
+    """
+    from agents.protocols import Event
+    from service.cli.progress import show_progress
+    from service.whole_models.local import Watching
+
+    with contextlib.ExitStack() as shown:
+        between: list[Observer] = []  # the display that shows steps, if it is the one that is open
+
+        def told(run_id: int) -> None:
+            begun(run_id)
+            step(f"model run {run_id}")
+
+        def job(record: "JobRecord", number: int, total: int) -> "Observer":
+            shown.close()
+            between.clear()
+            return shown.enter_context(show_progress(f"{number}/{total} {record.task.ref} with {record.model}"))
+
+        def step(text: str) -> None:
+            if not between:
+                shown.close()
+                between.append(shown.enter_context(show_progress(title)))
+            between[0](Event("step", 0, {"text": text}))
+
+        yield Watching(told, step, job)
+
+
+def show_run(found: Mapping[str, Any]) -> None:
+    """Print what became of a run, an object as of `report_json`: times, regions, proof, and where the result is."""
+    run_id, status = found["id"], found["status"]
+    print(f"{plain(found['task']['ref'])} on {found['platform']}, model run {run_id}: {status} ({found['stage']})")
+    if found["error"]:
+        print(plain(found["error"]))
+    if found["plan"]:
+        _show_times(found["plan"])
+        _show_stays(found["plan"])
     rows = [
         (
             row["name"],
             row["occurrences"],
             f"{row['share']:.1%}",
             row["job_id"],
-            ratio(row["speedup"]),
-            ratio(row["speedup_compile"]),
+            ratio(_value(row["speedup"])),
+            ratio(_value(row["speedup_compile"])),
             row["why"],
         )
-        for row in region_rows(store, run)
+        for row in found["regions"]
     ]
     if rows:
         columns = ("region", "times", "share", "job", "over eager", "over compile", "in the model")
         print_table(columns, rows, right=columns[1:6])
-    if report.proof is not None:
-        show_evaluation(report.proof.result, last="with kernels")
-        names = [{"eager": "eager", "compile": "torch.compile"}[name] for name in faster_baselines(report.proof)]
+    proof = found["proof"]
+    if proof is not None:
+        show_evaluation(proof, last="with kernels")
+        names = [{"eager": "eager", "compile": "torch.compile"}[name] for name in faster_baselines(proof)]
         if names:
             print(f"not delivered: {' and '.join(names)} alone is faster than the model with kernels")
-    elif run.stage == "done":
+    elif found["stage"] == "done" and not found["options"].get(PLAN_ONLY):
         print("nothing was found that makes the model faster end to end")
-    if report.delivered is not None:
-        print(f"model      {report.delivered / 'model.py'}")
-        print(f"report     {report.delivered / 'report.md'}")
-    if run.status.value not in ("done", "running"):
-        note(f"go on with: kernelwright models resume {run.id}")
+    if found.get("delivered"):
+        print(f"model      {Path(found['delivered']) / 'model.py'}")
+        print(f"report     {Path(found['delivered']) / 'report.md'}")
+    if status in RESUMABLE:
+        note(f"go on with: kernelwright models resume {run_id}")
+
+
+def _value(speedup: float | Mapping[str, float] | None) -> float | None:
+    """A speedup that the API gives with its interval."""
+    return speedup["value"] if isinstance(speedup, Mapping) else speedup
 
 
 def _show_times(found: Mapping[str, Any]) -> None:
@@ -133,6 +175,8 @@ def _show_times(found: Mapping[str, Any]) -> None:
 
 
 def _show_stays(found: Mapping[str, Any]) -> None:
+    if found.get("shape_groups"):
+        print(f"as it is   {OTHER_SHAPES}")
     for each in found.get("stays_eager", ()):
         where = plain(each["path"] or "the model itself")
         print(f"as it is   {where} ({plain(each['module_class'])}): {plain(each['reason'])}")

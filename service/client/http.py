@@ -53,6 +53,10 @@ class ApiClient:
         """The text of a response."""
         return self._send("GET", path).text
 
+    def content(self, path: str) -> bytes:
+        """The bytes of a response."""
+        return self._send("GET", path).content
+
     def create(self, path: str, body: Mapping[str, Any], *, key: str) -> Any:
         """What the server created for a request. Requests with the same key create one thing."""
         return self.json("POST", path, json=dict(body), headers={"Idempotency-Key": key})

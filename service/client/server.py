@@ -18,6 +18,7 @@ from db.records import (
     LeaderboardFilters,
     LeaderboardSort,
     Measurements,
+    ModelRunHead,
     TaskRecord,
     WorkerStatus,
 )
@@ -158,6 +159,23 @@ class ServerClient(ApiClient):
         found: Mapping[str, Any] = self.json("POST", "/tasks/check", json={"source": source, "name": name})
         return None if found["ok"] else str(found["message"])
 
+    def submit_model(self, body: Mapping[str, Any], *, key: str) -> int:
+        """Queue a run over a whole model; its id. Requests with the same key queue one run."""
+        return int(self.create("/models", body, key=key)["id"])
+
+    def list_models(self, *, limit: int) -> list[ModelRunHead]:
+        """Runs over whole models, newest first."""
+        return [_model_run(each) for each in self.pages("/models", "models", {}, limit=limit)]
+
+    def show_model(self, run_id: int) -> Mapping[str, Any]:
+        """A run over a whole model, as `models show --json` prints it."""
+        found: Mapping[str, Any] = self.json("GET", f"/models/{run_id}")
+        return found
+
+    def export_model(self, run_id: int) -> bytes:
+        """What a run delivers: a .zip archive of its files."""
+        return self.content(f"/models/{run_id}/export")
+
     def start_batch(self, body: Mapping[str, Any], *, key: str) -> int:
         """Queue all jobs of a batch; its id. Requests with the same key queue one batch."""
         return int(self.create("/batches", body, key=key)["id"])
@@ -204,6 +222,13 @@ def _job(values: Mapping[str, Any]) -> JobRecord:
     task = TaskRecord(**_fields_of(TaskRecord, values["task"]) | {"source": ""})
     status = JobStatus(values["status"])
     return JobRecord(**_fields_of(JobRecord, values) | {"task": task, "owner": None, "status": status})
+
+
+def _model_run(values: Mapping[str, Any]) -> ModelRunHead:
+    task = TaskRecord(**_fields_of(TaskRecord, values["task"]) | {"source": ""})
+    kept = None if values["kept"] is None else tuple(values["kept"])
+    status = JobStatus(values["status"])
+    return ModelRunHead(**_fields_of(ModelRunHead, values) | {"task": task, "kept": kept, "status": status})
 
 
 def _evaluation(values: Mapping[str, Any]) -> EvaluationRecord:

@@ -8,13 +8,15 @@ from agents.llm.models import only_builtin
 from agents.protocols import Event
 from agents.replay import resume_state_from_events
 from db.evaluations import results
-from db.jobs import batches, jobs
+from db.jobs import batches, jobs, model_runs
 from db.records import JobCost, JobRecord, JobStatus, Owner
 from service.jobs.query import end_job
 
 
 def worst_paid_usd(session: Session, job: JobRecord | JobCost) -> float:
     """The most that earlier runs of a job may have cost, in dollars, including runs whose process died."""
+    if (regions := model_runs.batch_of(session, job.id)) is not None:  # a run over a whole model costs what its jobs do
+        return sum(worst_paid_usd(session, each) for each in batches.job_costs(session, regions))
     if job.status is JobStatus.DONE:
         return job.cost_usd + job.unsettled_usd
     if job.started_at is None:
@@ -32,10 +34,15 @@ OWN_BUDGET = "own_budget_usd"
 """The option that keeps what a job was asked to cost at most; `budget_usd` holds what it was allotted."""
 
 
+WEIGHT = "budget_weight"
+"""The option with a job's weight where what is left of a batch's total is shared among its jobs; 1 without it."""
+
+
 def allot_budget(session: Session, job_id: int) -> float:
     """Store in a job's options what it may cost in all, and return that in dollars.
 
-    Call this right after the job was claimed, in the same transaction.
+    Call this right after the job was claimed, in the same transaction. What others leave is shared among the job and
+    those that wait, by their weights.
 
     Returns:
         The dollars. 0 if nothing is left: the job must not run; call `finish_without_budget`. Infinity if nothing
@@ -57,8 +64,8 @@ def allot_budget(session: Session, job_id: int) -> float:
     paid = sum(worst_paid_usd(session, cost) for cost in costs if cost.id == job_id)
     others = [cost for cost in costs if cost.id != job_id]
     left = batch.budget_usd - paid - sum(_committed(session, other) for other in others)
-    waiting = sum(other.status is JobStatus.QUEUED for other in others)
-    share = max(0.0, left) / (waiting + 1)
+    waiting = sum(_weight(other) for other in others if other.status is JobStatus.QUEUED)
+    share = max(0.0, left) * _weight(job) / (waiting + _weight(job))
     allotted = paid + share if own is None else min(float(own), paid + share)
     jobs.update_options(session, job_id, **{"budget_usd": allotted, OWN_BUDGET: own})
     return allotted if share > 0 else 0.0
@@ -74,6 +81,10 @@ def finish_without_budget(session: Session, job_id: int, owner: Owner) -> None:
 
 def _is_free(job: JobRecord | JobCost) -> bool:
     return only_builtin(job.model, job.options.get("judge_model"))
+
+
+def _weight(job: JobRecord | JobCost) -> float:
+    return max(float(job.options.get(WEIGHT, 1.0)), 1e-9)
 
 
 def _committed(session: Session, job: JobCost) -> float:

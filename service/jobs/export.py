@@ -67,7 +67,7 @@ def check_target(out: Path, *, keep: Path | None = None) -> None:
     if keep is not None and out.resolve() == keep.resolve():
         raise BadRequest(f"--out {out}: that is the op itself; choose another name")
     for path in (out, report_path(out)):
-        if path.is_dir() or (path.exists() and not _is_ours(path)):
+        if path.is_dir() or (path.exists() and not is_ours(path)):
             raise BadRequest(f"--out {out}: {path} exists and was not written by Kernelwright; choose another name")
 
 
@@ -139,7 +139,8 @@ def _one_line(text: str, limit: int = 1000) -> str:
     return "".join(char if char.isprintable() else " " for char in text)[:limit]
 
 
-def _is_ours(path: Path) -> bool:
+def is_ours(path: Path) -> bool:
+    """Whether this program wrote a kernel or a report."""
     with contextlib.suppress(OSError, UnicodeDecodeError), path.open(encoding="utf-8") as file:
         return file.readline(200).startswith((MARK, REPORT_MARK))
     return False

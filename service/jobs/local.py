@@ -35,6 +35,9 @@ Claim = Callable[[Session, MeasurementTarget, Owner], JobRecord | None]
 ObserverFor = Callable[[JobRecord], Observer]
 """Called when a job starts; returns the observer of its events."""
 
+RunQueued = Callable[[int, Observer], object]
+"""Runs a job of the queue, and tells the observer of its events."""
+
 
 def optimize(
     ref: str,
@@ -94,6 +97,8 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
         SandboxUnavailable: there is no sandbox to continue in.
     """
     job = get_job(store, job_id)
+    if job.kind == "model":
+        raise BadRequest(f"job {job_id} is over a whole model; go on with `kernelwright models resume {job_id}`")
     if job.kind != "optimize":
         raise BadRequest(f"job {job_id} evaluated one candidate; there is nothing to resume, evaluate it again")
     if job.status is JobStatus.DONE:
@@ -148,11 +153,27 @@ def run_queued(
 
 
 def run_batch(
-    batch_id: int, *, settings: Settings, store: Store, observer_for: ObserverFor, cancel: CancelToken
+    batch_id: int,
+    *,
+    settings: Settings,
+    store: Store,
+    observer_for: ObserverFor,
+    cancel: CancelToken,
+    run_job: RunQueued | None = None,
+    before_each: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the queued jobs of a batch one after the other, until none is left or cancellation is requested.
 
     Workers may take jobs of the batch meanwhile. A job that fails does not end the batch.
+
+    Args:
+        batch_id: the batch.
+        settings: the settings.
+        store: the store.
+        observer_for: called with each job that starts.
+        cancel: ends the current job, and the batch.
+        run_job: runs a job; None: `run_queued`.
+        before_each: called before each job is looked for.
 
     Raises:
         SandboxUnavailable: there is no sandbox to work with; the jobs stay in the queue.
@@ -161,6 +182,7 @@ def run_batch(
     tried: list[int] = []
     while not cancel.requested():
         mark_dead_jobs(store)
+        before_each()
         with store.read() as session:
             job_id = batches.next_queued(session, batch_id, excluding=tried)
         if job_id is None:
@@ -168,7 +190,10 @@ def run_batch(
         tried.append(job_id)
         observe = observer_for(get_job(store, job_id))
         try:
-            run_queued(job_id, settings=settings, store=store, observe=observe, cancel=cancel)
+            if run_job is not None:
+                run_job(job_id, observe)
+            else:
+                run_queued(job_id, settings=settings, store=store, observe=observe, cancel=cancel)
         except (SandboxUnavailable, JobLost):
             raise
         except Exception as error:

@@ -24,6 +24,12 @@ SANDBOX = "sandbox"
 DEVICE_TEXT = "device_text"
 """The option of a job that holds what its models are told of the device. It is stored once, before the first prompt."""
 
+STATE, OUT, PLAN_ONLY = "state", "out", "plan_only"
+"""Options of a job over a whole model: a file with its weights, where the result goes, and whether a plan is all."""
+
+MODEL_PLATFORMS = ("cpu",)
+"""Platforms whose kernels can be put back into a model and timed in it."""
+
 # Settings that must be the same when a job is resumed, besides the columns of its row.
 _OPTIONS = (
     *("judge_model", "rounds", "seed", "plateau_rounds", "roofline_target", "api_base", "image", "price"),
@@ -121,6 +127,16 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
     except ValueError as error:
         raise BadRequest(str(error)) from error
     return spec
+
+
+def check_model_platform(name: str) -> None:
+    """Refuse a platform whose kernels cannot be put back into a model and timed there.
+
+    Raises:
+        BadRequest: it is one.
+    """
+    if name not in MODEL_PLATFORMS:
+        raise BadRequest(f"platform {name[:80]!r}: whole models are for {', '.join(MODEL_PLATFORMS)}")
 
 
 def prompts_of(platform: str) -> PromptPack:

@@ -98,7 +98,18 @@ def resume_batch_for(
 
 def public_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     """A batch's spec without the server's files and its access to models."""
-    names = ("name", "tasks", "models", "platforms", "translate_from", "samples", "budget_usd", "priority", "job")
+    names = (
+        "name",
+        "tasks",
+        "whole_models",
+        "models",
+        "platforms",
+        "translate_from",
+        "samples",
+        "budget_usd",
+        "priority",
+        "job",
+    )
     told = {name: spec[name] for name in names if name in spec}
     if "tasks" in told:
         told["tasks"] = [ref for ref in told["tasks"] if not (str(ref).endswith(".py") or str(ref).count("/") > 1)]

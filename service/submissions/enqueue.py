@@ -5,11 +5,11 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from agents.llm.models import provider_of
-from db.jobs import job_queue
+from db.jobs import job_queue, model_runs
 from evaluator.platforms import PLATFORM_NAMES
 from service.errors import BadRequest
 from service.jobs.persistence import save_task
-from service.jobs.spec import SANDBOX, options_of, spec_of
+from service.jobs.spec import PLAN_ONLY, SANDBOX, check_model_platform, options_of, spec_of
 from service.settings import Settings
 from service.translation import translation_option
 from tasks.task import Task
@@ -18,14 +18,16 @@ PRIORITIES = {"low": 1, "normal": 0, "high": -1}
 """Names of priorities, as the queue counts them: the lowest number first."""
 
 
-def check_submission(task: Task, settings: Settings, priority: str) -> None:
-    """Check whether a job could be queued.
+def check_submission(task: Task, settings: Settings, priority: str, *, whole_model: bool = False) -> None:
+    """Check whether a job could be queued. `whole_model` says that it is one over a whole model.
 
     Raises:
         BadRequest: platform, priority, model or strategy cannot be used.
     """
     if priority not in PRIORITIES:
         raise BadRequest(f"priority {priority[:80]!r} is unknown; there is: {', '.join(PRIORITIES)}")
+    if whole_model:
+        check_model_platform(settings.platform)
     if settings.platform not in PLATFORM_NAMES:
         raise BadRequest(f"platform {settings.platform[:80]!r} is unknown; there is: {', '.join(PLATFORM_NAMES)}")
     for model in (settings.model, settings.judge_model or settings.model):
@@ -56,6 +58,25 @@ def queue_job(
         user=user,
         priority=PRIORITIES[priority],
     )
+
+
+def queue_model(
+    session: Session, model: Task, *, settings: Settings, user: str, priority: str, plan_only: bool = False
+) -> int:
+    """Store a checked job over a whole model in the caller's transaction; its id."""
+    job_id = job_queue.add_queued_job(
+        session,
+        task_id=save_task(session, model),
+        kind="model",
+        platform=settings.platform,
+        model=settings.model,
+        strategy=settings.strategy,
+        options=kept_options(model, settings) | {PLAN_ONLY: plan_only},
+        user=user,
+        priority=PRIORITIES[priority],
+    )
+    model_runs.add_run(session, job_id)
+    return job_id
 
 
 def kept_options(task: Task, settings: Settings) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from agents.llm.models import BUILTIN_MODELS, is_builtin
 from db.jobs import job_queue, jobs
 from db.records import RESUMABLE, JobRecord, JobStatus
 from db.store import Store
+from service.batches.manage import requeue_regions
 from service.errors import BadRequest, Conflict
 from service.jobs.batch_budget import worst_paid_usd
-from service.jobs.spec import for_provider, settings_of
+from service.jobs.spec import PLAN_ONLY, for_provider, settings_of
 from service.settings import Settings, override
 from service.submissions.access import NotAllowed, Principal, Role, require, require_owner
 from service.submissions.enqueue import check_submission, queue_job
@@ -140,7 +141,7 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
     """
     with store.read() as session:
         job = jobs.get_job(session, job_id)
-    wanted = settings_of(job, settings) if job.kind == "optimize" else None
+    wanted = None if job.kind == "evaluate" or job.options.get(PLAN_ONLY) else settings_of(job, settings)
     priced = priced_models(principal, [wanted])
     with store.write() as session:
         job = jobs.get_job(session, job_id)
@@ -150,5 +151,7 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
         if job.status not in RESUMABLE:
             raise Conflict(f"job {job_id} is {job.status} already")
         check_quota(session, principal, [wanted], priced=priced, spent_usd=worst_paid_usd(session, job))
+        if job.kind == "model":
+            requeue_regions(session, job_id)
         job_queue.requeue_job(session, job_id)
         return jobs.get_job(session, job_id)

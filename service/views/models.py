@@ -19,7 +19,10 @@ from db.records import (
     TaskHead,
 )
 from db.store import Store
+from service.batches.manage import NOT_WORTH_IT
 from service.jobs.query import mark_dead_jobs
+from service.jobs.spec import OUT, PLAN_ONLY, STATE
+from service.views.changes import last_event_id
 from service.views.evaluation import EvaluationView, Ratio, evaluation_view, number, ratio
 from tasks.outcomes import Decision, Verdict, is_ranked
 
@@ -38,6 +41,8 @@ QUESTIONS = {
     "passes": "does the model pass with it?",
     "without": "is the model better off without it?",
     "whole": "is one kernel for all of it better?",
+    "proof": "does all of it hold at full precision?",
+    "proof without": "does it hold at full precision without this one?",
 }
 """What a trial asks of a kernel."""
 
@@ -191,6 +196,8 @@ class ModelRunView:
         jobs: the run's jobs by status.
         evaluation: the evaluation of what is delivered: its proof.
         proof: the same, ready to be shown.
+        job: the run's own job.
+        last_event: the id of the last event of that job.
     """
 
     run: ModelRunRecord
@@ -204,6 +211,8 @@ class ModelRunView:
     jobs: Mapping[JobStatus, int]
     evaluation: EvaluationRecord | None
     proof: EvaluationView | None
+    job: JobRecord
+    last_event: int
 
     @property
     def is_open(self) -> bool:
@@ -221,6 +230,22 @@ class ModelRunView:
         return self.proof is not None and self.proof.verdict == Verdict.PASSED and self.proof.retracted_at is None
 
     @property
+    def plan_only(self) -> bool:
+        """Whether its plan was all that was asked for."""
+        return self.run.options.get(PLAN_ONLY) is True
+
+    @property
+    def of_machine(self) -> bool:
+        """Whether a command began it, which may have taken files of its machine."""
+        return any(self.run.options.get(name) is not None for name in (STATE, OUT))
+
+    @property
+    def last_trial(self) -> str:
+        """The last decision on a kernel in a few words; empty before the first."""
+        last = self.trials[-1] if self.trials and self.run.stage == "assemble" else None
+        return "" if last is None else f"{last.name}: {last.asked} {last.decision}"
+
+    @property
     def jobs_ended(self) -> int:
         """How many of its jobs neither wait nor run."""
         return sum(count for status, count in self.jobs.items() if status not in OPEN)
@@ -234,6 +259,7 @@ class ModelRunView:
 
 def model_run_list(store: Store, *, before: int | None, limit: int = PAGE) -> ModelRunList:
     """A page of runs over whole models, newest first."""
+    mark_dead_jobs(store)
     with store.read() as session:
         found = model_runs.list_runs(session, before=before, limit=limit + 1)
         proven = [run.evaluation_id for run in found if run.evaluation_id]
@@ -263,6 +289,7 @@ def model_run_view(store: Store, run_id: int) -> ModelRunView:
         run = model_runs.get_run(session, run_id)
         proof = None if run.evaluation_id is None else results.get_evaluation(session, run.evaluation_id)
         counts = {} if run.batch_id is None else batches.count_jobs(session, [run.batch_id])[run.batch_id]
+        job = jobs.get_job(session, run_id)
     regions = region_lines(store, run)
     shown = None if proof is None else evaluation_view(proof)
     plan = run.plan
@@ -281,6 +308,8 @@ def model_run_view(store: Store, run_id: int) -> ModelRunView:
         jobs=counts,
         evaluation=proof,
         proof=shown,
+        job=job,
+        last_event=last_event_id(store, run_id),
     )
 
 
@@ -304,6 +333,8 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
     """Why a region's kernel is in what is delivered, or is not."""
     if region.job_id is None:
         return "no job: too little to gain" if run.batch_id is not None else ""
+    if best is None and job is not None and job.stop_reason == NOT_WORTH_IT:
+        return "its job did not run: too little was left to gain"
     if best is None:
         waits = run.stage == "optimize" if job is None else job.status in OPEN
         return "its job has found nothing yet" if waits else "no kernel passed"
@@ -311,6 +342,8 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
         return ""
     if region.name in run.kept:
         return "kept"
+    if region.name in _proven_first(run):
+        return "the proof holds only without it" if run.kept else "the proof refuses it, or finds it slower"
     for trial in reversed(run.trials):
         if trial.get("name") == region.name and trial.get("taken_out"):
             value = number(trial.get("ratio"))
@@ -318,7 +351,18 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
             return f"{_WHY_OUT.get(str(trial.get('question')), 'a trial took it out')} ({said})"
     if best.speedup is not None and best.speedup <= 1:
         return "no faster than eager"
+    if not run.kept and run.evaluation_id is not None:
+        return "nothing is delivered, by the proof"
     return "shares operators with one that saves more"
+
+
+def _proven_first(run: ModelRunRecord) -> Sequence[str]:
+    """The regions whose kernels were in place when the model was first proven."""
+    for trial in run.trials:
+        if trial.get("question") == "proof":
+            found = trial.get("kernels")
+            return [str(name) for name in found] if isinstance(found, list | tuple) else []
+    return []
 
 
 def _trial(trial: Mapping[str, Any]) -> TrialLine:

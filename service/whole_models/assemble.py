@@ -12,14 +12,15 @@ from typing import Any
 from db.records import ModelRunRecord
 from db.store import Store
 from evaluator.evaluation import Evaluation
-from service.cancellation import CancelToken
-from service.evaluation_context import EvaluationContext
 from service.jobs.query import show_job
 from service.whole_models.plan import WHOLE, Plan
 from tasks.outcomes import Decision, candidate_hash
 from whole_models.contraction import fit_together
 from whole_models.put_back import Chosen, bundle, put_back
 from whole_models.regions import Region
+
+ALL = "all"
+"""In place of a region's name: all kernels that are in place."""
 
 MAX_SETS = 20_000  # that `disjoint` looks at; the first ones hold what saves most
 
@@ -35,6 +36,7 @@ class Kernel:
         speedup: over eager, of the region alone.
         saved_ms: what all its occurrences save by that, of the time that they take under eager.
         names: the region's names of weights that have another name in the candidate, with that name.
+        error: its largest error in its own task, as a share of what is allowed there.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Kernel:
     speedup: float
     saved_ms: float
     names: tuple[tuple[str, str], ...] = ()
+    error: float = 0.0
 
 
 def kernels_of(store: Store, run: ModelRunRecord, plan: Plan) -> list[Kernel]:
@@ -60,7 +63,8 @@ def kernels_of(store: Store, run: ModelRunRecord, plan: Plan) -> list[Kernel]:
             continue
         speedup = best.measurements.speedup
         saved_ms = record.eager_ms * (1 - 1 / speedup)
-        found.append(Kernel(record.name, regions[record.name], best.source, speedup, saved_ms, _names(best.result)))
+        names, error = _names(best.result), _error(best.result)
+        found.append(Kernel(record.name, regions[record.name], best.source, speedup, saved_ms, names, error))
     return sorted(found, key=lambda kernel: (-kernel.saved_ms, kernel.name))
 
 
@@ -68,6 +72,12 @@ def _names(result: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """What the task calls weights that have another name in the candidate, with that name."""
     names = ((result.get("correctness") or {}).get("neighbours") or {}).get("names") or {}
     return tuple((str(tasks), str(kernels)) for kernels, tasks in names.items())
+
+
+def _error(result: Mapping[str, Any]) -> float:
+    worst = (result.get("correctness") or {}).get("worst") or {}
+    found, allowed = worst.get("max_error"), worst.get("allowed_error")
+    return found / allowed if found is not None and allowed else 0.0
 
 
 def disjoint(kernels: Sequence[Kernel], fit: Callable[[Sequence[Kernel]], bool]) -> list[Kernel]:
@@ -125,13 +135,16 @@ class Trial:
     """A decision on one kernel.
 
     Attributes:
-        name: the region whose kernel it is about.
-        question: `passes`, `without` (is the model better off without it?) or `whole` (is one kernel for all of it
-            better?).
+        name: the region whose kernel it is about; `ALL` for all that are in place.
+        question: `passes`, `without` (is the model better off without it?), `whole` (is one kernel for all of it
+            better?), `proof` (does what is to be delivered hold?) or `proof without` (does it hold without this one?).
         candidate, champion: the hashes of the sources that were compared; no champion where there was none.
-        decision: `better`, `worse`, `alike` or `open`, of the candidate; a verdict where it did not pass.
-        ratio: the candidate's speedup over the champion; None if it was not timed.
+        decision: `better`, `worse`, `alike` or `open`, of the candidate; a verdict where it did not pass; of a proof
+            also `passed`, and `slower` where eager or torch.compile is faster.
+        ratio: the candidate's speedup over the champion, of a proof that over eager; None if it was not timed.
         taken_out: whether the kernel is left out because of it.
+        kernels: of a proof, those that were in place.
+        evaluation: of a proof, the id of the evaluation.
     """
 
     name: str
@@ -142,18 +155,29 @@ class Trial:
     ratio: float | None
     taken_out: bool
     message: str = ""
+    kernels: tuple[str, ...] = ()
+    evaluation: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return vars(self).copy()
+        return {**vars(self), "kernels": list(self.kernels)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Trial":
+        """The inverse of `to_json`."""
+        return cls(**{**stored, "kernels": tuple(stored.get("kernels") or ())})
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """What is delivered: the model with kernels, as one source; or nothing (`source` is empty)."""
+    """What is delivered: the model with kernels, as one source; or nothing (`source` is empty).
+
+    `other` is what passed its trials, too, and was not chosen: kernels of the parts, or one kernel for the whole.
+    """
 
     kernels: tuple[Kernel, ...]
     source: str
+    other: "Assembly | None" = None
 
 
 @dataclass
@@ -163,20 +187,18 @@ class Assembler:
     Attributes:
         model_source: the model.
         plan: its plan.
-        context: evaluates candidates for the model.
+        evaluate: has a candidate tried for the model, beside the champion if there is one.
         known: decisions that were stored.
         record: stores one more.
         on_progress: called with a few words on each trial.
-        cancel: ends the current trial.
     """
 
     model_source: str
     plan: Plan
-    context: EvaluationContext
+    evaluate: Callable[[str, str | None], Evaluation]
     known: Sequence[Mapping[str, Any]]
     record: Callable[[Trial], None]
     on_progress: Callable[[str], None]
-    cancel: CancelToken
 
     def assemble(self, kernels: Sequence[Kernel]) -> Assembly:
         """Put kernels back and take out again those that do not pay.
@@ -194,8 +216,12 @@ class Assembler:
         wholes = [kernel for kernel in kernels if kernel.region.kind == WHOLE]
         if wholes:
             whole = self._source(wholes)
-            if self._whole_is_better(wholes[0].name, whole, source or self._source([])):
-                return Assembly(tuple(wholes), whole)
+            trial = self._ask_for_the_whole(wholes[0].name, whole, source or self._source([]))
+            parts = Assembly(tuple(kept), source)
+            if not trial.taken_out:
+                return Assembly(tuple(wholes), whole, parts if kept else None)
+            if trial.decision in set(Decision):
+                return replace(parts, other=Assembly(tuple(wholes), whole))
         return Assembly(tuple(kept), source)
 
     def _fit(self, kernels: Sequence[Kernel]) -> bool:
@@ -207,7 +233,7 @@ class Assembler:
         return all(fit_together(graphs[path], nodes) for path, nodes in sets.items())
 
     def _source(self, kernels: Sequence[Kernel]) -> str:
-        return bundle(put_back(self.model_source, self.plan.captured, chosen(kernels)))
+        return source_of(self.model_source, self.plan, kernels)
 
     def _right(self, kernels: list[Kernel]) -> list[Kernel]:
         """The kernels with which the model passes. If it fails with all of them, they are put back one by one."""
@@ -229,10 +255,9 @@ class Assembler:
         question = self._source(rest), self._source(kept)
         return self._decide(kernel.name, "without", *question, _does_not_pay).taken_out
 
-    def _whole_is_better(self, name: str, whole: str, source: str) -> bool:
+    def _ask_for_the_whole(self, name: str, whole: str, source: str) -> Trial:
         self.on_progress("is one kernel for all of it better?")
-        found = self._decide(name, "whole", whole, source, lambda decision, ratio: decision != Decision.BETTER)
-        return not found.taken_out
+        return self._decide(name, "whole", whole, source, lambda decision, ratio: decision != Decision.BETTER)
 
     def _decide(
         self,
@@ -245,15 +270,18 @@ class Assembler:
         hashes = candidate_hash(candidate), candidate_hash(champion) if champion else ""
         for each in self.known:
             if (each["question"], each["candidate"], each["champion"]) == (question, *hashes):
-                return Trial(**each)
-        evaluation = self.context.evaluate(
-            candidate, on_progress=self.on_progress, cancel=self.cancel, trial=True, champion=champion, profile=False
-        )
+                return Trial.from_json(each)
+        evaluation = self.evaluate(candidate, champion)
         decision, ratio = _outcome(evaluation)
         out = takes_out(decision, ratio) if evaluation.passed else question != "without"
         trial = Trial(name, question, *hashes, decision, ratio, out, evaluation.message[:500])
         self.record(trial)
         return trial
+
+
+def source_of(model_source: str, plan: Plan, kernels: Sequence[Kernel]) -> str:
+    """A model with these kernels in place, as the source of one candidate."""
+    return bundle(put_back(model_source, plan.captured, chosen(kernels)))
 
 
 def chosen(kernels: Sequence[Kernel]) -> list[Chosen]:

@@ -2,7 +2,6 @@
 
 import math
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -11,15 +10,17 @@ from typing import Any
 
 from agents.llm.models import is_builtin
 from service.cancellation import Cancelled, CancelToken
-from service.device_lock import DeviceLockSandbox, lock_paths
+from service.device_lock import DeviceLockSandbox
 from service.errors import BadRequest
-from service.evaluation_context import WAITING, open_platform, open_sandbox
+from service.evaluation_context import WAITING, EvaluationContext, open_evaluation_context
 from service.jobs.export import write_whole
+from service.jobs.spec import check_model_platform
 from service.settings import Settings
+from tasks.declarations import declarations_of
 from tasks.load import task_from_source
 from tasks.task import Task
 from whole_models.amdahl import by_module, by_operator, by_region
-from whole_models.capture_run import CaptureCancelled, run_capture
+from whole_models.capture_run import MAX_STATE_BYTES, CaptureCancelled, run_capture
 from whole_models.graph import Captured, CaptureFailed, read_captured
 from whole_models.region_task import region_task
 from whole_models.regions import Region, choose, counted_ms, find_regions, is_bare_product
@@ -30,57 +31,35 @@ SUITE = "regions"
 WHOLE = "whole"
 """The kind of a region that is all of a graph."""
 
-PLATFORMS = ("cpu",)
-"""Platforms whose kernels can be put back into a model and timed in it."""
-
-MAX_STATE_BYTES = 2 * 1024 * 1024 * 1024
 CAPTURE_S = 60.0
 MODULE_DEPTH = 2  # parts of a module's path in the table of modules
-_CAPTURED = "captured.json"
+
+OTHER_SHAPES = "inputs of get_input_groups() run the original code: kernels are for the shapes of get_inputs()"
+"""What is told of a model whose file has inputs of other shapes."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A captured model, its regions by share, those that jobs may be for, and the task of each of these by name."""
+    """A captured model, its regions by share, those that jobs may be for, and the task of each of these by name.
+
+    `shape_groups`: the model's file has inputs of other shapes, which no kernel is for.
+    """
 
     captured: Captured
     regions: tuple[Region, ...]
     chosen: tuple[Region, ...]
     tasks: Mapping[str, Task]
+    shape_groups: bool = False
 
 
-def make_plan(
-    model: Task,
-    folder: Path,
-    *,
-    settings: Settings,
-    state: Path | None,
-    on_progress: Callable[[str], None],
-    cancel: CancelToken,
-) -> Plan:
-    """Capture a model, unless `folder` holds its capture, and find its regions. No model that writes kernels is asked.
-
-    Args:
-        model: the model as a task.
-        folder: where the capture is kept.
-        settings: the platform, the sandbox and the model that will write kernels.
-        state: a safetensors file with the model's weights.
-        on_progress: called with a few words on each stage.
-        cancel: ends the capture.
+def plan_of(model: Task, capture: bytes, settings: Settings) -> Plan:
+    """The plan that follows from what `capture_model` returned. `settings.model` is the one that will write kernels.
 
     Raises:
-        BadRequest: the model or its weights cannot be used, or the platform times no models.
-        SandboxUnavailable: there is no sandbox to work with.
-        Cancelled: cancellation was requested before there was a plan.
+        BadRequest: the model cannot be captured.
     """
-    check_platform(settings.platform)
-    kept = folder / _CAPTURED
-    if not kept.exists():
-        raw = _capture(model, settings=settings, state=state, on_progress=on_progress, cancel=cancel)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, raw.decode("utf-8", "replace"))
     try:
-        captured = read_captured(kept.read_bytes())
+        captured = read_captured(capture)
     except CaptureFailed as error:
         raise BadRequest(f"{model.id}: {error}") from error
     regions = find_regions(captured)
@@ -92,7 +71,8 @@ def make_plan(
         )
         for region in chosen
     }
-    return Plan(captured, regions, chosen, {name: _in_suite(task) for name, task in tasks.items()})
+    groups = declarations_of(model.source).shape_groups
+    return Plan(captured, regions, chosen, {name: _in_suite(task) for name, task in tasks.items()}, groups)
 
 
 def plan_once(
@@ -103,9 +83,26 @@ def plan_once(
     on_progress: Callable[[str], None],
     cancel: CancelToken,
 ) -> Plan:
-    """`make_plan` whose capture is not kept."""
-    with tempfile.TemporaryDirectory(prefix="kernelwright-plan-") as folder:
-        return make_plan(model, Path(folder), settings=settings, state=state, on_progress=on_progress, cancel=cancel)
+    """Capture a model on this host and plan it. Nothing is stored, and no model that writes kernels is asked.
+
+    Args:
+        model: the model as a task.
+        settings: the platform, the sandbox and the model that will write kernels.
+        state: a safetensors file with the model's weights.
+        on_progress: called with a few words on each stage.
+        cancel: ends the capture.
+
+    Raises:
+        BadRequest: the model or its weights cannot be used, or the platform times no models.
+        SandboxUnavailable: there is no sandbox to work with.
+        Cancelled: cancellation was requested before there was a plan.
+    """
+    check_model_platform(settings.platform)
+    if state is not None:
+        check_state(state)
+    with open_evaluation_context(model, settings, own_code_only=True) as context:
+        capture = capture_model(context, state=state, on_progress=on_progress, cancel=cancel)
+    return plan_of(model, capture, settings)
 
 
 def write_tasks(plan: Plan, folder: Path) -> None:
@@ -135,6 +132,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "compile_error": captured.compile_error,
         "kernels_ms": [list(pair) for pair in captured.kernels_ms],
         "stays_eager": [asdict(each) for each in captured.stays_eager],
+        "shape_groups": plan.shape_groups,
         "operators": sum(len(graph.nodes) for graph in captured.graphs),
         "apart": [
             {"name": region.name, "share": region.eager_ms / total if total else 0.0}
@@ -158,45 +156,44 @@ def _in_suite(task: Task) -> Task:
     return Task(name=task.name, source=task.source, suite=SUITE, category=task.category, dtype=task.dtype)
 
 
-def _capture(
-    model: Task, *, settings: Settings, state: Path | None, on_progress: Callable[[str], None], cancel: CancelToken
+def capture_model(
+    context: EvaluationContext, *, state: Path | None, on_progress: Callable[[str], None], cancel: CancelToken
 ) -> bytes:
-    if state is not None:
-        check_state(state)
-    weights = b"" if state is None else state.read_bytes()
-    platform = open_platform(settings.platform, settings.device)
-    locks = lock_paths(settings.lock_dir, platform.exclusive_resources(settings.device))
-    with open_sandbox(settings, own_code_only=True) as sandbox:
-        alone = DeviceLockSandbox(sandbox, locks, on_wait=partial(on_progress, WAITING), cancel=cancel.event)
-        try:
-            return run_capture(
-                alone,
-                model.source,
-                state=weights,
-                compile="compile" in settings.baselines.split(","),
-                budget_s=CAPTURE_S,
-                memory_mb=settings.memory_mb,
-                on_progress=on_progress,
-                cancel=cancel.event,
-            )
-        except CaptureCancelled:
-            raise Cancelled from None
-        except CaptureFailed as error:
-            raise BadRequest(f"{model.id}: {error}") from error
-
-
-def check_platform(name: str) -> None:
-    """Refuse a platform whose kernels cannot be put back into a model and timed there.
+    """What the program that captures and times a model says, from the context's sandbox. The device is held for it.
 
     Raises:
-        BadRequest: it is one.
+        BadRequest: the model or its weights cannot be used.
+        SandboxUnavailable: there is no sandbox to work with.
+        Cancelled: cancellation was requested.
     """
-    if name not in PLATFORMS:
-        raise BadRequest(f"platform {name[:80]!r}: whole models are for {', '.join(PLATFORMS)}")
+    settings = context.settings
+    alone = DeviceLockSandbox(
+        context.sandbox, context.locks, on_wait=partial(on_progress, WAITING), cancel=cancel.event
+    )
+    try:
+        return run_capture(
+            alone,
+            context.task.source,
+            state=b"" if state is None else _read_state(state),
+            compile="compile" in settings.baselines.split(","),
+            budget_s=CAPTURE_S,
+            memory_mb=settings.memory_mb,
+            on_progress=on_progress,
+            cancel=cancel.event,
+        )
+    except CaptureCancelled:
+        raise Cancelled from None
+    except CaptureFailed as error:
+        raise BadRequest(f"{context.task.id}: {error}") from error
+
+
+def _read_state(path: Path) -> bytes:
+    check_state(path)
+    return path.read_bytes()
 
 
 def check_state(path: Path) -> None:
-    """Refuse a file with weights that cannot be read, or that is larger than 2 GiB.
+    """Refuse a file with weights that cannot be read, that is empty, or that is larger than 2 GiB.
 
     Raises:
         BadRequest: it is one.
@@ -206,5 +203,7 @@ def check_state(path: Path) -> None:
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise BadRequest(f"--state {path}: cannot be read ({error.strerror}); name a .safetensors file") from error
+    if size == 0:
+        raise BadRequest(f"--state {path}: is empty; name a .safetensors file with the model's weights")
     if size > MAX_STATE_BYTES:
         raise BadRequest(f"--state {path}: larger than 2 GiB; optimize a part of the model")

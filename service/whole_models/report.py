@@ -9,6 +9,7 @@ from db.store import Store
 from service.jobs.export import REPORT_MARK, correctness_section, latency_section, markdown_cell, markdown_table
 from service.version import program_version
 from service.views.models import region_lines
+from service.whole_models.plan import OTHER_SHAPES
 from tasks.outcomes import clock_of
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ def _regions(store: Store, run: ModelRunRecord) -> str:
         f" stays as it is: {markdown_cell(each['reason'])}\n"
         for each in run.plan.get("stays_eager", ())
     )
+    if run.plan.get("shape_groups"):
+        stays += f"- {OTHER_SHAPES[0].upper()}{OTHER_SHAPES[1:]}. The proof covers them.\n"
     return markdown_table(columns, rows) + ("\n" + stays if stays else "")
 
 
@@ -130,7 +133,7 @@ def _trials(run: ModelRunRecord) -> str:
         )
         for trial in run.trials
     ]
-    note = "\nA trial of the whole model decided each; the figures above are of a measurement of their own.\n"
+    note = "\nA trial of the whole model decided each, and proofs came last; the figures above are of the last proof.\n"
     return markdown_table(("kernel", "question", "decision", "ratio", "taken out"), rows) + note
 
 

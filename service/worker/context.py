@@ -10,10 +10,13 @@ from sandbox.base import Sandbox
 from service.cancellation import CancelGroup
 from service.jobs.spec import MeasurementTarget
 from service.settings import Settings
-from service.worker.queue import WorkQueue, evaluations_queue, jobs_queue
+from service.worker.queue import WorkQueue, evaluations_queue, jobs_queue, models_queue
 
 JOBS_AT_ONCE = 4
 """Jobs that a worker runs at the same time. Most of the time they wait for models and for the device."""
+
+MODELS_AT_ONCE = 2
+"""Jobs over whole models that a worker runs at the same time. Most of the time they wait for their regions' jobs."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,15 @@ class WorkerContext:
     def queues(self) -> dict[str, int]:
         """The queues that this worker takes from, each with the number of items that it runs at the same time."""
         name, sandbox = self.platform.name, self.sandbox.name
+        kind = self.device_class
+        places: tuple[tuple[str | None, str | None], ...] = (
+            (None, None),
+            (sandbox, None),
+            (sandbox, kind),
+            (None, kind),
+        )
         return {
-            jobs_queue(name): JOBS_AT_ONCE,
-            jobs_queue(name, sandbox): JOBS_AT_ONCE,
-            jobs_queue(name, sandbox, self.device_class): JOBS_AT_ONCE,
-            jobs_queue(name, None, self.device_class): JOBS_AT_ONCE,
-            evaluations_queue(name, sandbox, self.device_class): 1,
+            **{jobs_queue(name, *place): JOBS_AT_ONCE for place in places},
+            **{models_queue(name, *place): MODELS_AT_ONCE for place in places},
+            evaluations_queue(name, sandbox, kind): 1,
         }

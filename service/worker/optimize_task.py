@@ -11,7 +11,7 @@ from db.records import JobRecord, JobStatus
 from evaluator.platforms import screening_platform
 from sandbox.base import SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken, cancel_when
-from service.errors import BadRequest, JobLost, KeyUnreadable
+from service.errors import BadRequest, JobLost, KeyUnreadable, Unavailable
 from service.evaluation_context import EvaluationContext
 from service.jobs.journal import Observer
 from service.jobs.query import cancel_requested, end_job, get_job
@@ -19,6 +19,7 @@ from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, JobEvaluator, cla
 from service.jobs.spec import for_provider, settings_of, task_of
 from service.settings import Settings
 from service.worker.context import WorkerContext
+from service.worker.model_task import run_model_job
 from service.worker.queued_evaluator import QueuedEvaluator
 from service.worker.retry import retry_store
 from service.worker.screen_then_time import Place, Places, ScreeningEvaluator, places_of
@@ -52,7 +53,7 @@ def run_job(worker: WorkerContext, job_id: int, attempt: int) -> None:
         about = {"job": job_id, "attempt": attempt, "task": job.task.ref, "model": job.model, "user": job.user}
         log.info("job begins", extra=about)
         try:
-            (_evaluate if job.kind == "evaluate" else _optimize)(worker, job, cancel)
+            _RUNS[job.kind](worker, job, cancel)
         except JobLost as error:
             log.warning("job left alone: %s", error, extra=about)
         except StoreError as error:
@@ -64,7 +65,7 @@ def run_job(worker: WorkerContext, job_id: int, attempt: int) -> None:
         except KeyUnreadable as error:
             log.error("job cannot be run: %s", error, extra=about)
             retry_store(lambda: _fail(worker, job_id, NO_KEY), cancel)
-        except BadRequest as error:
+        except (BadRequest, Unavailable) as error:
             text = str(error)
             retry_store(lambda: _fail(worker, job_id, text), cancel)
         except Exception as error:
@@ -170,6 +171,14 @@ def _evaluate(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Non
     with worker.store.write() as session:
         if end_job(session, job.id, worker.owner, status=status, reason=reason) and best is not None:
             jobs.set_best(session, job.id, best)
+
+
+def _model(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> None:
+    if not run_model_job(worker, job, _settings_of(worker, job), cancel):
+        _requeue(worker, job.id)
+
+
+_RUNS = {"optimize": _optimize, "evaluate": _evaluate, "model": _model}
 
 
 def _fail(worker: WorkerContext, job_id: int, error: str) -> None:

@@ -26,7 +26,7 @@ RUN_JOB = "run_job"
 RUN_EVALUATION = "run_evaluation"
 
 APPLICATION = "kernelwright"
-PROTOCOL = "3"
+PROTOCOL = "4"
 """Workers with the same protocol share a queue. Raise it when the form of queued items changes."""
 
 _CLASS = 700_000_000  # of DBOS's 2 ** 31 priorities: room for the tags of one priority
@@ -50,6 +50,14 @@ def jobs_queue(platform: str, sandbox: str | None = None, kind: str | None = Non
     Jobs that have begun wait for a worker with their sandbox and device class.
     """
     return "-".join(part for part in ("jobs", platform, sandbox, kind) if part is not None)
+
+
+def models_queue(platform: str, sandbox: str | None = None, kind: str | None = None) -> str:
+    """The name of a queue of jobs over whole models, as `jobs_queue`.
+
+    They have queues of their own: such a job waits for those of its regions, which must find room at a worker.
+    """
+    return f"models-{jobs_queue(platform, sandbox, kind)}"
 
 
 def evaluations_queue(platform: str, sandbox: str, kind: str) -> str:
@@ -77,7 +85,7 @@ class WorkQueue:
         options: EnqueueOptions = {
             "workflow_name": RUN_JOB,
             "workflow_id": job_workflow(job.id, job.attempt),
-            "queue_name": jobs_queue(job.platform, sandbox, kind),
+            "queue_name": (models_queue if job.kind == "model" else jobs_queue)(job.platform, sandbox, kind),
             "priority": priority_of(job),
         }
         with _failures_named():

@@ -19,7 +19,9 @@ from db.engine import (
     schema_differences,
 )
 from db.errors import StoreError
+from db.jobs import model_runs
 from db.leaderboard.standings import standings_problems
+from db.records import JobStatus
 from tests.support.boards import Board
 
 VERSIONS = Path(__file__).parents[2] / "db" / "migrations" / "versions"
@@ -104,6 +106,48 @@ def test_an_upgrade_computes_the_leaderboard_by_the_present_rules(empty_url: str
     assert good[0].speedup == pytest.approx(2.1, rel=0.01)
     assert board.problems() == []
     board.store.close()
+
+
+def test_runs_over_models_become_jobs_and_go_back(empty_url: str) -> None:
+    """An earlier version kept who ran them, and how they ended, beside the jobs."""
+    engine = make_engine(empty_url)
+    at_revision(engine, "0010")
+    metadata = MetaData()
+    metadata.reflect(engine)
+    table = metadata.tables
+    task = {"id": 1, "suite": "s", "name": "net", "source": "x", "source_hash": "h", "category": "c", "dtype": "f"}
+    run = {"task_id": 1, "user": "ann", "platform": "cpu", "model": "m", "plan": {"eager_ms": 2.0}, "created_at": NOW}
+    run |= {"options": {"rounds": 2, "strategy": "tree"}, "trials": [{"name": "r01"}], "batch_id": None}
+    ended = {
+        "status": "done",
+        "stage": "done",
+        "error": None,
+        "kept": ["r01"],
+        "evaluation_id": "e",
+        "finished_at": NOW,
+    }
+    begun = {"status": "running", "stage": "prove", "error": None, "kept": None, "evaluation_id": None}
+    region = {"name": "r01", "position": 0, "kind": "k", "occurrences": 2, "eager_ms": 1.0, "share": 0.5, "task_id": 1}
+    with engine.begin() as connection:
+        connection.execute(insert(table["tasks"]).values(task | {"created_at": NOW}))
+        connection.execute(insert(table["model_runs"]).values(run | ended | {"id": 5}))
+        connection.execute(insert(table["model_runs"]).values(run | begun | {"id": 6, "finished_at": None}))
+        for run_id in (5, 6):
+            connection.execute(insert(table["model_regions"]).values(region | {"run_id": run_id, "job_id": None}))
+    engine.dispose()
+    store = open_store(empty_url)
+    assert schema_differences(store.engine) == integrity_problems(store.engine) == []
+    with store.read() as session:
+        newest, oldest = (model_runs.get_run(session, each.id) for each in model_runs.list_runs(session))
+    assert (oldest.status, oldest.stage, oldest.kept, oldest.evaluation_id) == (JobStatus.DONE, "done", ("r01",), "e")
+    assert (newest.status, newest.kept, newest.error) == (JobStatus.INTERRUPTED, None, None)
+    assert (newest.user, newest.model, newest.options, newest.plan) == ("ann", "m", {"rounds": 2}, {"eager_ms": 2.0})
+    assert [each.name for each in newest.regions] == [each.name for each in oldest.regions] == ["r01"]
+    with migration_transaction(store.engine) as connection:
+        command.downgrade(alembic_config(connection), "0010")
+        left = connection.execute(text("SELECT status, stage, evaluation_id FROM model_runs ORDER BY id")).all()
+    assert [tuple(row) for row in left] == [("done", "done", "e"), ("interrupted", "prove", None)]
+    store.close()
 
 
 def test_foreign_keys_hold_again_after_an_upgrade(tmp_path: Any) -> None:

@@ -8,22 +8,28 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from agents.llm.client import open_llm
 from agents.llm.models import import_litellm
+from db.jobs import jobs, model_runs
+from db.records import JobStatus
 from db.store import Store
+from db.tables import LOCAL_USER
 from evaluator.evaluation import Comparison, Evaluation, Interval
 from evaluator.platforms import load_platform
-from service import evaluate as evaluating
 from service.cancellation import CancelToken
 from service.database import open_store
 from service.evaluation_context import EvaluationContext
 from service.jobs import local
 from service.jobs import run as job_run
 from service.settings import Settings, load_settings
-from service.whole_models import run as model_run
-from service.whole_models.run import ModelReport, Watching, run_folder, run_model
+from service.submissions.enqueue import queue_model
+from service.whole_models import local as model_local
+from service.whole_models.local import Watching, resume_model, run_queued_model
+from service.whole_models.run import ModelReport
+from tasks.load import find_task
 from tasks.outcomes import Verdict, candidate_hash
 from tests.support.killable_jobs import QuickContext, Sandbox, opened_quickly
 
@@ -60,6 +66,9 @@ SLOW = 1.7
 BREAKS = 9.0
 """The speed of a kernel with which the whole model is wrong."""
 
+BREAKS_LATE = 8.0
+"""The speed of a kernel with which the whole model is wrong in a way that only a proof sees."""
+
 
 class ModelContext(QuickContext):
     """Gives a model the speed that its kernels make: each adds what it has above `PAYS`, or takes what it lacks."""
@@ -68,7 +77,9 @@ class ModelContext(QuickContext):
         speeds = speeds_in(source)
         whole = 1.0 + sum(speed - PAYS for speed in speeds)
         found = super().evaluate(f"speed = {whole:.3f}  # {candidate_hash(source)}", **options)
-        if BREAKS in speeds:
+        trial = {"trial": bool(options.get("trial"))}
+        found = replace(found, provenance={**found.provenance, "settings": trial})
+        if BREAKS in speeds or (BREAKS_LATE in speeds and not options.get("trial")):
             return replace(found, verdict=Verdict.WRONG_OUTPUT, message="row 3 differs", speedup=None)
         if champion is None:
             over = 0.9 if SLOW in speeds else whole
@@ -97,27 +108,37 @@ def replace_what_is_slow(setattr_: Any = setattr) -> None:
     """Have jobs and whole models evaluated by what their sources say, and ask the models of `api_base`."""
     setattr_(local, "open_evaluation_context", opened_quickly)
     setattr_(job_run, "open_models", lambda settings, context, **_: open_llm(api_base=settings.api_base))
-    setattr_(model_run, "open_evaluation_context", opened_for_models)
-    setattr_(evaluating, "open_evaluation_context", opened_for_models)
+    setattr_(model_local, "open_evaluation_context", opened_for_models)
 
 
-def put_capture(settings: Settings, run_id: int, captured: str) -> None:
-    """Put a capture where a run looks for its own."""
-    folder = run_folder(settings, run_id)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "captured.json").write_text(captured)
+def queue_captured(
+    path: Path, settings: Settings, store: Store, captured: str, *, out: Path | None = None, plan_only: bool = False
+) -> int:
+    """Queue a run over the model in a file, whose capture is known already; its id."""
+    with store.write() as session:
+        run_id = queue_model(
+            session, find_task(str(path)), settings=settings, user=LOCAL_USER, priority="normal", plan_only=plan_only
+        )
+        model_runs.set_capture(session, run_id, captured.encode())
+        jobs.update_options(session, run_id, out=None if out is None else str(out))
+    return run_id
 
 
 def carry_out(
     run_id: int, settings: Settings, store: Store, *, cancel: CancelToken | None = None, delay_s: float = 0.0
 ) -> ModelReport:
-    """Carry out a run."""
+    """Carry out a run that waits, or that was stopped."""
 
     def step(text: str) -> None:
         time.sleep(delay_s)
 
-    watching = Watching(step, lambda job, number, total: lambda event: None)
-    return run_model(run_id, settings=settings, store=store, watching=watching, cancel=cancel or CancelToken())
+    watching = Watching(lambda run_id: None, step, lambda job, number, total: lambda event: None)
+    told: Any = {"settings": settings, "store": store, "watching": watching, "cancel": cancel or CancelToken()}
+    with store.read() as session:
+        waits = jobs.get_job(session, run_id).status is JobStatus.QUEUED
+    report = run_queued_model(run_id, **told) if waits else resume_model(run_id, **told)
+    assert report is not None
+    return report
 
 
 def main() -> None:

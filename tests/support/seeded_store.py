@@ -265,14 +265,20 @@ REGIONS = (("r01_block", "block", 12, 0.9), ("r02_rms_norm", "normalization", 24
            ("r05_add", "element-wise", 1, 0.006))  # fmt: skip
 
 
+FILES = {"model.py": "class Model: pass\n", "kernels/r02_rms_norm.py": "x = 1\n", "candidate.py": "y = 2\n"}
+"""What a run that is proven delivers, but the report."""
+
+
 def model_run(made: Seeded, name: str, task: Task | None = None, *, model="vendor/kernels", plan=None, regions=REGIONS):
     """A run over a whole model that has its plan; its id."""
     whole = task or Task(name=name, source=f"# {name}\nclass Model: pass\n", suite="local")
     with made.store.write() as session:
-        run = model_runs.add_run(
-            session, task_id=_keep(session, whole), platform="cpu", model=model, user="ada",
-            options={"rounds": 2, "budget_usd": 3.0, "state": "/secret/weights", "out": "/secret/out"},
+        run = job_queue.add_queued_job(
+            session, task_id=_keep(session, whole), kind="model", platform="cpu", model=model, strategy="judge",
+            user="ada", options={"rounds": 2, "budget_usd": 3.0, "state": "/secret/weights", "out": "/secret/out"},
         )  # fmt: skip
+        job_queue.take_job(session, run, 1, OWNER, worker_id="w1", sandbox="docker")
+        model_runs.add_run(session, run)
         records = [
             ModelRegionRecord(region, place, kind, times, 41.5 * share, share, _keep(session, _of(whole, region)), None)
             for place, (region, kind, times, share) in enumerate(regions)
@@ -300,19 +306,23 @@ def model_jobs(made: Seeded, name: str, speedups, task: Task | None = None) -> N
         model_runs.set_batch(session, made.models[name], batch)
 
 
-def prove(made: Seeded, name: str, found: Evaluation, task: Task | None = None) -> str:
+def prove(made: Seeded, name: str, found: Evaluation) -> str:
     """The evaluation of what a run delivers, with which the run ends; the candidate's hash."""
-    whole = task or Task(name=name, source=f"# {name}\nclass Model: pass\n", suite="local")
+    run = made.models[name]
+    source = KERNEL.format(job=run, number=0, note="the whole model")
+    evaluation_id = made.evaluate(run, 0, source, found)
     with made.store.write() as session:
-        job_id = jobs.add_job(session, task_id=_keep(session, whole), kind="evaluate", platform="cpu",
-                              sandbox="docker", owner=OWNER, options={"candidate": "model run"})  # fmt: skip
-    source = KERNEL.format(job=job_id, number=0, note="the whole model")
-    evaluation_id = made.evaluate(job_id, 0, source, found)
-    with made.store.write() as session:
-        jobs.finish_job(session, job_id, OWNER, status=JobStatus.DONE, stop_reason=None)
-        model_runs.finish_run(session, made.models[name], status=JobStatus.DONE if found.passed else JobStatus.FAILED,
-                              stage="done", evaluation_id=evaluation_id)  # fmt: skip
+        model_runs.set_proof(session, run, evaluation_id)
+        model_runs.set_files(session, run, FILES if found.passed else {})
+    end_model(made, name, JobStatus.DONE if found.passed else JobStatus.FAILED, "done")
     return candidate_hash(source)
+
+
+def end_model(made: Seeded, name: str, status: JobStatus, stage: str, error: str | None = None) -> None:
+    """How a run ends, in this stage."""
+    with made.store.write() as session:
+        model_runs.set_stage(session, made.models[name], stage)
+        jobs.finish_job(session, made.models[name], OWNER, status=status, error=error)
 
 
 def trial(name: str, question: str, decision: str, ratio: float | None, taken_out: bool, message: str = "") -> dict:
@@ -351,7 +361,7 @@ def _model_runs(made: Seeded) -> None:
     model_run(made, "in-vain", regions=(), plan={"eager_ms": 0.5})
     with made.store.write() as session:
         model_runs.set_kept(session, made.models["in-vain"], [])
-        model_runs.finish_run(session, made.models["in-vain"], status=JobStatus.DONE, stage="done")
+    end_model(made, "in-vain", JobStatus.DONE, "done")
     bad = Task(name=f"m{SCRIPT[:110]}", source=f"# {HOSTILE}\nclass Model: pass\n", suite="local")
     plan = PLAN | {
         "compile_ms": None, "compile_error": HOSTILE + LONG, "kernels_ms": [[HOSTILE + LONG, 3.0], ["malformed"]],
@@ -363,7 +373,7 @@ def _model_runs(made: Seeded) -> None:
     model_jobs(made, "hostile", {region: 1.3}, bad)
     with made.store.write() as session:
         model_runs.add_trial(session, made.models["hostile"], trial(SCRIPT, SCRIPT, SCRIPT, 1.1, True, HOSTILE + LONG))
-        model_runs.finish_run(session, made.models["hostile"], status=JobStatus.FAILED, error=HOSTILE + LONG)
+    end_model(made, "hostile", JobStatus.FAILED, "optimize", HOSTILE + LONG)
 
 
 def _of(model: Task, region: str) -> Task:

@@ -303,7 +303,8 @@ def test_where_control_flow_depends_on_data_the_largest_parts_are_captured(serve
     assert [(part.path, part.module_class) for part in captured.stays_eager] == [
         *(("", "Model"), ("branches.0", "Branch"), ("branches.1", "Branch"))
     ]
-    assert all("depend on the values of tensors" in part.reason for part in captured.stays_eager)
+    assert all("depend on the values of tensors, at line" in part.reason for part in captured.stays_eager)
+    assert all("of the file: if x.sum() > 1e9:" in part.reason for part in captured.stays_eager)
     assert sorted((graph.path, graph.calls) for graph in captured.graphs) == [
         *(("branches.0.inner", 1), ("branches.1.inner", 1), ("start", 1), ("twice", 3))
     ]
@@ -340,6 +341,20 @@ REFUSED = {
     "does not compute what it computes itself": model(
         "calls = 0\ndef forward(self, x):\n    self.calls += 1\n    return x * self.calls"
     ),
+    "a call changes its attribute count: keep state in buffers of one shape": model(
+        "def __init__(self):\n    super().__init__()\n    self.count = 0\n"
+        "def forward(self, x):\n    self.count += 1\n    return x * self.count"
+    ),
+    "a call changes its attribute inner._cache: keep state in buffers of one shape": model(
+        "def __init__(self):\n    super().__init__()\n    self.inner = Growing()\n"
+        "def forward(self, x):\n    return self.inner(x)",
+        helpers="class Growing(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self._cache = {}\n"
+        "    def forward(self, x):\n"
+        "        past = self._cache.get('x')\n"
+        "        self._cache['x'] = x if past is None else torch.cat([past, x])\n"
+        "        return self._cache['x'].sum(0)\n",
+    ),
     "of type complex": model("def forward(self, x):\n    return x * 2j"),
     "torch.cond": model(
         "def forward(self, x):\n    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))"
@@ -347,6 +362,9 @@ REFUSED = {
     "it changes its parameters": model(
         "def __init__(self):\n    super().__init__()\n    self.w = nn.Parameter(torch.ones(4))\n"
         "def forward(self, x):\n    self.w.mul_(2)\n    return x * self.w"
+    ),
+    ", at line 7 of the file: return torch.from_numpy(x.numpy() + 1)": model(
+        "def forward(self, x):\n    return torch.from_numpy(x.numpy() + 1)"
     ),
     "numpy": model("def forward(self, x):\n    return torch.from_numpy(x.numpy() + 1)"),
     "characters beyond letters": model(
@@ -371,6 +389,10 @@ FAILING = {
     "inputs: NameError": model("def forward(self, x):\n    return x", "[unknown]"),
     "call: RuntimeError: mat1 and mat2": model("def forward(self, x):\n    return x @ x"),
     "call: TypeError": model("def forward(self, x):\n    return x", "[]"),
+    "call: forward returns no tensor (NoneType): return tensors": model("def forward(self, x):\n    torch.relu(x)"),
+    "call: forward returns no tensor (dict of float, str)": model(
+        "def forward(self, x):\n    return {'loss': float(x.sum()), 'unit': 'nats'}"
+    ),
 }
 
 
@@ -431,7 +453,9 @@ WRONG_STATES = {
     ),
     "shorter than 8 bytes": b"PK",
     "its header would have": b"\xff" * 64,
-    "not a safetensors file: ": len(b"[1, 2]").to_bytes(8, "little") + b"[1, 2]",
+    "cannot be read as a safetensors file: ": len(b"[1, 2]").to_bytes(8, "little") + b"[1, 2]",
+    "it is cut off: mask ends at byte 14 of its elements, and there are 13": state_file(STATE)[:-1],
+    "save Model().state_dict() of the model's file": state_file(STATE)[:-1],
     "do not fit its shape": state_file({**STATE, "weight": ("F32", [3], ONE_TWO)}),
     "of the dtype F4": state_file({**STATE, "weight": ("F4", [2], ONE_TWO)}),
     "overlap, or leave bytes": state_file(
@@ -478,8 +502,8 @@ class EndedSandbox:
 
 STDERR = b"progress: capturing\x1b[0m\nKilled by its own hand\n"
 ENDS = {
-    "did not finish within 70 s (at last: capturing [0m); allow it more seconds": {"timed_out": True},
-    "needs more than 512 MB (at last: capturing [0m); allow it more memory": {"out_of_memory": True},
+    "did not finish within 70 s (at last: capturing [0m); use a smaller model": {"timed_out": True},
+    "needs more than 512 MB (at last: capturing [0m); allow it more (KERNELWRIGHT_MEMORY_MB)": {"out_of_memory": True},
     "wrote more than 64 MiB": {"output_truncated": True, "stdout": b"{"},
     "ended the process (exit status 7; at last: capturing [0m) and must not: Killed by its own hand": {"exit_code": 7},
     "ended the process (killed;": {"exit_code": None},

@@ -6,10 +6,12 @@ import math
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whole_models.graph import CaptureFailed, Ref, TorchName, read_captured
+from whole_models.graph import CaptureFailed, Node, Ref, TensorFacts, TorchName, read_captured
+from whole_models.operator_classes import may_alias
 
 TENSOR = {
     "shape": [2, 4],
@@ -179,6 +181,17 @@ REFUSED: dict[str, tuple[tuple[Any, ...], Any]] = {
     "a negative time": (("graphs", 0, "nodes", 0, "eager_ms"), -1.0),
     "an unknown container": (("graphs", 0, "result"), ["set", [["leaf"]]]),
     "a scalar that is a list": (("graphs", 0, "inputs", 3, "value"), [1]),
+    "an operator that is no name in Python": (("graphs", 0, "nodes", 0, "operator"), "aten.random.from"),
+    "an argument that has no name in Python": (("graphs", 0, "nodes", 0, "kwargs"), {"from": 1}),
+    "a size beyond any memory": (("graphs", 0, "inputs", 0, "tensor", "shape", 0), 10**400),
+    "a step beyond any memory": (("graphs", 0, "inputs", 0, "tensor", "stride", 0), 1 << 63),
+    "more elements than any memory": (("graphs", 0, "inputs", 0, "tensor", "shape"), [1 << 40, 1 << 40]),
+    "more outputs than the result has places": (("graphs", 0, "outputs"), [{"node": "scaled"}] * 9),
+    "more places than there are arguments": (("graphs", 0, "arguments"), ["tuple", [["leaf"]] * 9]),
+    "arguments that are a list": (("graphs", 0, "arguments"), ["list", [["leaf"]] * 2]),
+    "a dict with more keys than values": (("graphs", 0, "result"), ["dict", ["a", "b"], [["leaf"]]]),
+    "a dict with a key twice": (("graphs", 0, "result"), ["dict", ["a", "a"], [["leaf"], ["leaf"]]]),
+    "an item at no place": (("graphs", 0, "nodes", 0, "operator"), "getitem"),
 }
 
 
@@ -212,3 +225,16 @@ def test_a_failure_that_is_reported_is_one_printable_line() -> None:
     with pytest.raises(CaptureFailed) as failed:
         read({"ok": False, "stage": "call", "error": "two\nlines\x1b[0m" + "x" * 9000})
     assert failed.value.stage == "call" and str(failed.value).isprintable() and len(str(failed.value)) < 2100
+
+
+def test_operators_whose_results_torch_may_put_into_their_arguments_are_known_to() -> None:
+    facts = TensorFacts((), (), "float32")
+    aliases = {
+        f"aten.{schema.name.removeprefix('aten::')}.{schema.overload_name or 'default'}"
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("aten::") and any("Tensor" in str(each.type) for each in schema.returns)
+        if any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
+    }
+    nodes = [Node("n", operator, (), (), (facts,), False, "", "", True) for operator in aliases]
+    assert len(nodes) > 80
+    assert [node.operator for node in nodes if not may_alias(node)] == []

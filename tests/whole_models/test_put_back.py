@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.autograd import forward_ad
+from torch.overrides import BaseTorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.support import put_back_models
@@ -306,6 +308,69 @@ def test_an_attribute_that_is_changed_later_is_noticed(norms_module):
     assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
 
 
+CONFIGURED = """
+import dataclasses
+import enum
+import torch
+class Kind(enum.Enum):
+    DOUBLE = 2.0
+    HALF = 0.5
+class Config:
+    def __init__(self, scale=2.0):
+        self.scale, self.more, self.kind = scale, {"shift": [1.0, 3.0]}, Kind.DOUBLE
+class Part(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.by_name = {"offset": 1.0}
+        self.cache = {}
+    def forward(self, x):
+        scaled = torch.relu(x) * self.config.scale * self.config.kind.value
+        return scaled + self.config.more["shift"][1] + self.by_name["offset"]
+class Model(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.first, self.second = Part(config), Part(config)
+    def forward(self, x):
+        return self.second(self.first(x))
+def get_inputs():
+    return [torch.randn(2, 4)]
+def get_init_inputs():
+    return [Config()]
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module, model: setattr(model.first.config, "scale", 3.0),
+        lambda module, model: model.second.config.more["shift"].__setitem__(1, 5.0),
+        lambda module, model: setattr(model.second.config, "kind", module.Kind.HALF),
+        lambda module, model: setattr(model.second, "config", module.Config(4.0)),
+        lambda module, model: model.second.by_name.update(offset=7.0),
+    ],
+)
+def test_a_configuration_that_is_changed_later_is_noticed(tmp_path, change):
+    found = captured(CONFIGURED)
+    graph = found.graphs[0]
+    where = region(graph, "r01_all", [node.name for node in graph.nodes])
+    module = delivered_module(tmp_path, put_back(CONFIGURED, found, chosen(graph, where)))
+    user = loaded(CONFIGURED)
+    ours, theirs = module.Model(module.Config()), user.Model(user.Config())
+    x = torch.randn(2, 4)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    ours.first.cache["rows"] = torch.ones(3)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    live = module.apply(user.Model(user.Config()))
+    assert runs_kernels(live, theirs, x, name="r01_all") == 1
+    for model, names in ((ours, module), (live, user), (theirs, user)):
+        change(names, model)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 0
+    assert runs_kernels(live, theirs, x, name="r01_all") == 0
+    other = module.Model(module.Config(3.0)), user.Model(user.Config(3.0))
+    assert runs_kernels(*other, x, name="r01_all") == 0
+
+
 def test_an_attribute_that_is_added_changes_nothing(norms_module):
     ours, theirs = pair(norms_module, NORMS)
     ours.first_norm.label = "mine"
@@ -329,6 +394,24 @@ def test_vmap_and_modes_that_record_operators_see_the_original_code(norms_module
         have = torch.func.functional_call(ours, state, (x[0],))
         assert same(have, torch.func.functional_call(theirs, state, (x[0],)))
     assert runs_kernels(ours, theirs, x[0]) == 2
+
+
+def test_modes_that_see_functions_and_forward_derivatives_see_the_original_code(norms_module):
+    ours, theirs = pair(norms_module, NORMS)
+    x = torch.randn(4, 16)
+    with BaseTorchFunctionMode():
+        assert runs_kernels(ours, theirs, x) == 0
+    with torch.device("cpu"):
+        assert runs_kernels(ours, theirs, x) == 2
+    with torch.device("meta"):
+        assert runs_kernels(ours, theirs, x) == 0
+    tangents = []
+    for model in (ours, theirs):
+        with forward_ad.dual_level(), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls what it has deprecated itself
+            tangents.append(forward_ad.unpack_dual(model(forward_ad.make_dual(x, torch.ones_like(x)))).tangent)
+    assert tangents[1] is not None and same(*tangents)
+    assert runs_kernels(ours, theirs, x) == 2
 
 
 def test_a_submodule_that_is_replaced_is_noticed(norms_module):
@@ -399,6 +482,52 @@ def test_new_weights_are_seen(norms_module, way, mode):
         assert runs_kernels(ours, theirs, x) == 2
 
 
+TIED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = torch.nn.Linear(4, 4, bias=False)
+        self.decoder = torch.nn.Linear(4, 4, bias=False)
+        self.decoder.weight = self.encoder.weight
+    def forward(self, x):
+        return self.decoder(torch.relu(self.encoder(x)))
+def get_inputs():
+    return [torch.randn(2, 4)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda model: model, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
+)
+def test_a_weight_under_two_names_that_becomes_two_weights_is_noticed(tmp_path, copied):
+    found = captured(TIED)
+    graph = found.graphs[0]
+    where = region(graph, "r01_all", [node.name for node in graph.nodes])
+    module = delivered_module(tmp_path, put_back(TIED, found, chosen(graph, where)))
+    ours, theirs = pair(module, TIED)
+    x = torch.randn(2, 4)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    ours = copied(ours)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    one = {"encoder.weight": (weight := torch.randn(4, 4)), "decoder.weight": weight}
+    for model in (ours, theirs):
+        model.load_state_dict(one, assign=True)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    two = {name: torch.randn(4, 4) for name in one}
+    for model in (ours, theirs):
+        model.load_state_dict(two, assign=True)
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 0
+    with pytest.raises(ValueError, match="are two tensors, and the kernels need one"):
+        module.apply(theirs)
+    for model in (ours, theirs):
+        model.decoder.weight = model.encoder.weight
+    assert runs_kernels(ours, theirs, x, name="r01_all") == 1
+    assert runs_kernels(module.apply(theirs), ours, x, name="r01_all") == 2
+
+
 def test_a_kernel_that_keeps_what_its_first_call_computes_of_the_weights_is_made_anew(tmp_path):
     """The referee lets a kernel do so: the parameters of an op do not change between its calls."""
     found = captured(NORMS)
@@ -418,6 +547,25 @@ def test_a_kernel_that_keeps_what_its_first_call_computes_of_the_weights_is_made
             theirs.load_state_dict(state)
             way(ours, state)
         assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
+
+
+def test_weights_made_in_inference_mode_whose_changes_nobody_counts_are_seen(tmp_path):
+    found = captured(NORMS)
+    graph = found.graphs[0]
+    where = region(graph, "r01_rms_norm", [node.name for node in graph.nodes if node.module == "first_norm"])
+    text = kernel(graph, where).replace(
+        "self.w0 = torch.nn.Parameter", "self.kept = None\n        self.w0 = torch.nn.Parameter"
+    )
+    keeps = "self.kept = self.w0 * 1 if self.kept is None else self.kept\n        calls.append(1)"
+    text = text.replace("calls.append(1)", keeps).replace("* self.w0", "* self.kept")
+    module = delivered_module(tmp_path, put_back(NORMS, found, [Chosen(where, text)]))
+    with torch.inference_mode():
+        ours, theirs = pair(module, NORMS)
+        x = torch.randn(4, 16)
+        for _ in range(3):
+            assert runs_kernels(ours, theirs, x) == 1
+            ours.first_norm.weight.mul_(2)
+            theirs.first_norm.weight.mul_(2)
 
 
 def test_kernels_are_made_once_as_long_as_weights_stay(tmp_path):
@@ -514,6 +662,34 @@ def test_batch_norm_in_training_mode_changes_its_buffers_as_the_original(tmp_pat
     assert same(dict(ours.state_dict()), dict(theirs.state_dict()))
 
 
+@pytest.mark.parametrize("old", ["self.seen.type_as(x)", "torch.broadcast_tensors(x, self.seen)[1]"])
+def test_what_was_in_a_buffer_is_returned_as_it_was(tmp_path, old):
+    source = f"""
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.arange(4.0))
+    def forward(self, x):
+        old = {old}
+        y = torch.relu(x) * 2
+        self.seen = self.seen + y
+        return old, y + 1
+def get_inputs():
+    return [torch.randn(4)]
+def get_init_inputs():
+    return []
+"""
+    found = captured(source)
+    graph = found.graphs[0]
+    where = region(graph, "r01_all", [node.name for node in graph.nodes if node.operator == "aten.relu.default"])
+    module = delivered_module(tmp_path, put_back(source, found, chosen(graph, where)))
+    ours, theirs = pair(module, source)
+    for _ in range(2):
+        assert runs_kernels(ours, theirs, torch.randn(4), name="r01_all") == 1
+    assert same(ours.seen, theirs.seen)
+
+
 def test_a_kernel_that_takes_buffers_which_calls_change_is_made_once(tmp_path):
     found = captured(BATCH_NORM)
     graph = found.graphs[0]
@@ -573,6 +749,28 @@ def test_trees_of_arguments_and_results(tmp_path):
     assert runs_kernels(ours, theirs, (a, b), {**options, "more": a}, name="r01_tanh") == 0
     assert runs_kernels(ours, theirs, (a, b), options, scale=2.0, name="r01_tanh") == 0
     assert runs_kernels(ours, theirs, (a, b), options, scale=torch.tensor(3.0), name="r01_tanh") == 0
+
+
+def test_any_number_of_arguments_is_not_one_argument_that_is_a_tuple(tmp_path):
+    source = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, *xs):
+        first, second = xs[0] if len(xs) == 1 else reversed(xs)
+        return torch.relu(first) * 2 + second
+def get_inputs():
+    return [(torch.randn(2, 4), torch.randn(2, 4))]
+def get_init_inputs():
+    return []
+"""
+    found = captured(source)
+    graph = found.graphs[0]
+    where = region(graph, "r01_all", [node.name for node in graph.nodes])
+    module = delivered_module(tmp_path, put_back(source, found, chosen(graph, where)))
+    ours, theirs = pair(module, source)
+    inputs = torch.randn(2, 4), torch.randn(2, 4)
+    assert runs_kernels(ours, theirs, inputs, name="r01_all") == 1
+    assert runs_kernels(ours, theirs, *inputs, name="r01_all") == 0
 
 
 def test_scalars_are_equal_to_what_was_captured(tmp_path):

@@ -18,6 +18,7 @@ from tasks.load import task_from_source
 from tasks.outcomes import Verdict
 from tests.support import small_models
 from tests.support.captured_models import captured_and_values
+from whole_models.capture.timing import values_of
 from whole_models.graph import Captured, Graph, GraphInput, Node, Ref, TensorFacts, Values
 from whole_models.region_task import region_task, tensor_text
 from whole_models.regions import Occurrence, Region, find_regions
@@ -139,6 +140,48 @@ def test_the_docstring_says_where_it_is_from_and_how_much_it_takes(found: Found)
     assert where == "The first is in layers.0.attention (Attention)."
 
 
+def test_the_docstring_says_what_feeds_each_input_and_which_operators_take_the_time(found: Found) -> None:
+    whole, _, regions = found("decoder")
+    region = next(each for each in regions if each.kind == "attention")
+    graph = whole.graphs[0]
+    timed = replace(
+        whole,
+        graphs=(
+            replace(
+                graph,
+                nodes=tuple(
+                    replace(
+                        node,
+                        eager_ms={"aten.scaled_dot_product_attention.default": 6.0, "aten.cat.default": 2.0}.get(
+                            node.operator, 0.0
+                        ),
+                    )
+                    for node in graph.nodes
+                ),
+            ),
+        ),
+    )
+    text = ast.get_docstring(ast.parse(region_task(timed, region, model_name="decoder"))) or ""
+    assert text.split("\n")[3:5] == [
+        "There it takes x0 from linear in layers.0.attention.query_key_value (Linear), x1 from cos, x2 from sin.",
+        "Its operators one by one under eager: scaled_dot_product_attention 60 %, cat 40 %, others the rest.",
+    ]
+
+
+def test_the_docstring_names_an_argument_of_the_model_and_no_shares_that_were_not_measured(found: Found) -> None:
+    whole, _, regions = found("decoder")
+    untimed = replace(
+        whole,
+        graphs=tuple(
+            replace(graph, nodes=tuple(replace(node, eager_ms=None) for node in graph.nodes)) for graph in whole.graphs
+        ),
+    )
+    region = next(each for each in regions if len(each.occurrences) == 1 and each.occurrences[0].inputs == ("tokens",))
+    text = ast.get_docstring(ast.parse(region_task(untimed, region, model_name="decoder"))) or ""
+    assert "It takes x0 from the argument tokens." in text.split("\n")
+    assert "under eager: " not in text
+
+
 @pytest.mark.parametrize(
     ("model", "kind", "category"),
     [
@@ -230,6 +273,12 @@ def test_scalars_that_the_model_is_given_are_written_into_the_op() -> None:
     assert len(run(source)["get_inputs"]()) == 1
 
 
+@pytest.mark.parametrize("operator", ["aten.__and__.Tensor", "aten._if.Tensor", "aten.__.Tensor", "aten.NOT.Tensor"])
+def test_operators_whose_names_are_words_of_python_get_other_variables(operator: str) -> None:
+    source = source_of(one_node(GraphInput("w", "parameter", path="w", tensor=FACTS), operator=operator))
+    assert f"torch.ops.{operator}(" in ast.unparse(ast.parse(source))
+
+
 HOSTILE = ['"""\nimport os', "\\", 'x"', "Category: loss", "a\nDtype: float16", "`${}'"]
 
 
@@ -244,6 +293,23 @@ def test_names_from_a_model_neither_end_the_docstring_nor_make_headers(text: str
     ]  # fmt: skip
     task = task_from_source(source, name="op")
     assert (task.category, task.dtype) == ("broadcast", "float32")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nor_do_the_names_of_what_feeds_a_region(found: Found, text: str) -> None:
+    whole, _, regions = found("decoder")
+    region = next(each for each in regions if each.kind == "attention")
+    graph = whole.graphs[0]
+    named = replace(
+        graph,
+        nodes=tuple(replace(node, module=text, module_class=text) for node in graph.nodes),
+        inputs=tuple(replace(item, path=text) if item.kind == "buffer" else item for item in graph.inputs),
+    )
+    task = task_from_source(region_task(replace(whole, graphs=(named,)), region, model_name="m"), name="op")
+    assert (task.category, task.dtype) == ("attention", "float32")
+    assert [type(each).__name__ for each in ast.parse(task.source).body] == [
+        "Expr", "Import", "Import", "ClassDef", "FunctionDef", "FunctionDef",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", ["class", "forward", "0", "layers.0.weight", "half", "self", "x0", "a.b.c_d", "_"])
@@ -299,6 +365,23 @@ def test_floats_are_drawn_like_what_was_seen(dtype: str, seen: dict[str, float])
     assert abs((made == 0).double().mean().item() - seen.get("zeros", 0.0)) < 0.02
     if seen["low"] >= 0 or seen["high"] <= 0:
         assert bool(((made >= seen["low"] - 0.01) & (made <= seen["high"] + 0.01)).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("zeros", [0, 32, 63])
+def test_masks_of_the_lowest_number_stay_in_the_range_of_their_dtype(dtype: torch.dtype, zeros: int) -> None:
+    lowest = torch.finfo(dtype).min
+    mask = torch.full((64,), lowest, dtype=dtype)
+    mask[:zeros] = 0
+    seen = values_of(mask)
+    assert seen is not None
+    made = drawn((100, 200), (200, 1), str(dtype).removeprefix("torch."), **seen)
+    assert bool(made.isfinite().all())
+    if dtype is not torch.float64:  # a sum of such elements is beyond float64, so that their mean is not known
+        assert abs(made.eq(0).double().mean().item() - zeros / 64) < 0.02
+        assert bool(((made == 0) | (made <= lowest * 0.999)).all())
+    else:
+        assert bool((made <= 0).all())
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8", "uint8", "uint16", "uint32"])

@@ -255,12 +255,6 @@ def test_a_node_that_is_not_pure_or_not_known_joins_no_chain() -> None:
     assert sets(found, "whole") == set()
 
 
-@pytest.mark.parametrize("bad", ["aten.lambda.default", "aten.exp.in"])
-def test_what_cannot_be_written_in_python_is_in_no_region(bad: str) -> None:
-    found = regions_of(node("exp", "aten.exp.default", "x"), node("bad", bad, "exp"))
-    assert [region.nodes for region in found] == [("exp",)]
-
-
 def test_several_results_that_leave_as_one_are_in_no_region() -> None:
     both = replace(node("both", "aten.split.Tensor", "exp"), several=True, results=(FACTS, FACTS))
     found = regions_of(node("exp", "aten.exp.default", "x"), both, leaving=("both",))

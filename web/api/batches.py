@@ -44,6 +44,7 @@ class BatchRequest(BaseModel):
         default=["builtin/compiler"], min_length=1, max_length=100
     )
     platforms: list[Annotated[str, Field(pattern=WORD)]] = Field(default=["cpu"], min_length=1, max_length=20)
+    whole_models: bool = Field(default=False, description="Each task is a whole model, of which what is hot is found.")
     translate_from: Annotated[str, Field(pattern=WORD)] | None = Field(
         default=None,
         description="Translate the kernels of this platform that the tasks bring.",

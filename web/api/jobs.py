@@ -53,7 +53,7 @@ def list_(
     deps: Deps,
     _: Viewer,
     status: Annotated[JobStatus | None, Query(description="Only this status.")] = None,
-    kind: Annotated[str | None, Query(pattern="^(optimize|evaluate)$", description="Only this kind.")] = None,
+    kind: Annotated[str | None, Query(pattern="^(optimize|evaluate|model)$", description="Only this kind.")] = None,
     user: Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_.@-]{1,64}$", description="Only this user's.")] = None,
     model: ModelName = None,
     task: TaskRef = None,

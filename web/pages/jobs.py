@@ -42,9 +42,12 @@ def list_(
 
 
 @router.get("/{job_id}")
-def show(request: Request, deps: Deps, principal: Viewer, job_id: JobId) -> HTMLResponse:
-    """A job. A script updates the page."""
-    return page(request, "job.html", **_context(job_view(deps.store, job_id), principal))
+def show(request: Request, deps: Deps, principal: Viewer, job_id: JobId) -> Response:
+    """A job. A script updates the page. A run over a whole model has a page of its own."""
+    view = job_view(deps.store, job_id)
+    if view.job.kind == "model":
+        return RedirectResponse(f"/models/{job_id}", status_code=303)
+    return page(request, "job.html", **_context(view, principal))
 
 
 @router.get("/{job_id}/part")

@@ -8,7 +8,9 @@ from fastapi import APIRouter, Form, Query, Request, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from service.errors import BadRequest
+from service.submissions.access import Principal
 from service.submissions.jobs import submit_for
+from service.submissions.models import submit_model_for
 from service.tasks import find_task
 from service.translation import MAX_KERNEL_BYTES
 from service.views.submit import submit_choices
@@ -24,6 +26,7 @@ from web.security.identity import Submitter, Viewer
 router = APIRouter(prefix="/submit", include_in_schema=False)
 
 _CHECK_URL = "/api/v1/tasks/check"
+PLAN = "plan"  # the value of the field `whole` that asks for a plan alone
 _LINE_NUMBER = re.compile(r"[^\s:]*:(\d{1,6}): ")
 
 _Text = Annotated[str, Form(max_length=300)]
@@ -45,6 +48,7 @@ class FormValues:
     priority: str = "normal"
     origin: str = ""
     kernel: str = ""
+    whole: str = ""
 
 
 @router.get("")
@@ -55,9 +59,13 @@ def show(
     task: Annotated[str, Query(max_length=300)] = "",
     of: Annotated[str, Query(alias="from", max_length=600)] = "",
     source: Annotated[str, Query(max_length=64)] = "",
+    whole: Annotated[str, Query(max_length=10)] = "",
 ) -> HTMLResponse:
-    """The form. `from` fills in the source of a task (`suite/name`), `source` selects one of its sources by hash."""
-    form = replace(_default_values(deps), task=task)
+    """The form. `from` fills in the source of a task (`suite/name`), `source` selects one of its sources by hash.
+
+    `whole` is `run` or `plan` where the op is to be taken for a whole model.
+    """
+    form = replace(_default_values(deps), task=task, whole=whole)
     if of:
         suite, _slash, name = of.partition("/")
         known = task_view(deps.store, suite, name, source or None)
@@ -82,6 +90,7 @@ def submit(
     priority: _Text = "normal",
     origin: _Text = "",
     kernel: Annotated[str, Form(max_length=MAX_KERNEL_BYTES + 1)] = "",
+    whole: _Text = "",
     do: _Text = "submit",
     file: UploadFile | None = None,
 ) -> Response:
@@ -92,13 +101,15 @@ def submit(
         name = name or re.sub(r"^[.-]+|[^A-Za-z0-9_.-]", "_", file.filename.removesuffix(".py"))[:100]
     source = source.replace("\r\n", "\n")  # browsers send CRLF
     search = (platform, model, strategy, rounds, budget_usd, budget_s, priority)
-    form = FormValues(task, source, name, *search, origin, kernel.replace("\r\n", "\n"))
+    form = FormValues(task, source, name, *search, origin, kernel.replace("\r\n", "\n"), whole)
     try:
         op = _op(deps, form)
         if do == "check":
             return _page(
                 request, deps, form, valid=f"Valid: category {op.category}, {op.dtype}. Nothing of it was run."
             )
+        if form.whole:
+            return RedirectResponse(f"/models/{_submit_model(deps, principal, op, form)}", status_code=303)
         job_id, _ = submit_for(
             principal,
             op,
@@ -113,6 +124,26 @@ def submit(
         line = _LINE_NUMBER.match(str(error)) if isinstance(error, TaskError) and not form.task else None
         return _page(request, deps, form, status=422, problem=str(error), line=int(line[1]) if line else None)
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
+
+
+def _submit_model(deps: Dependencies, principal: Principal, model: Task, form: FormValues) -> int:
+    """Queue a run over a whole model; its id.
+
+    Raises:
+        BadRequest: it cannot be queued.
+    """
+    if form.origin or form.kernel:
+        raise BadRequest("translate a kernel: goes with an op and not with a whole model; leave it empty")
+    run_id, _ = submit_model_for(
+        principal,
+        model,
+        options=_options(form),
+        plan_only=form.whole == PLAN,
+        priority=form.priority,
+        settings=deps.settings,
+        store=deps.store,
+    )
+    return run_id
 
 
 def _op(deps: Dependencies, form: FormValues) -> Task:

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from .compiled import compiled_times
-from .errors import CaptureError, Refused
+from .errors import CaptureError, Refused, line_of
 from .export import Exported, export_part
 from .load import Originals, load_model, make_inputs
 from .parts import Graphs, Part, export_parts, form_of
@@ -91,9 +92,16 @@ def capture(
 
 def _first_call(model: torch.nn.Module, inputs: list[Any]) -> None:
     try:
-        model(*inputs)
+        result = model(*inputs)
     except BaseException as error:
-        raise CaptureError("call", f"{type(error).__name__}: {error}") from error
+        raise CaptureError("call", f"{type(error).__name__}: {error}{line_of(error)}") from error
+    leaves = pytree.tree_leaves(result)
+    if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves))
+        what = type(result).__name__ + (f" of {kinds}" if isinstance(result, (list, tuple, dict)) and kinds else "")
+        raise CaptureError(
+            "call", f"forward returns no tensor ({what}): return tensors, which can be compared with the model's own"
+        )
 
 
 def _restored(originals: Originals, run: Callable[[], Any]) -> Any:
@@ -111,7 +119,7 @@ def _attempt(part: Part, until: float) -> Exported:
         Refused: there is none, or it cannot be exported.
     """
     if time.monotonic() > until:
-        raise Refused("the time for exporting was used up before: allow the capture more seconds")
+        raise Refused("the time for exporting was used up before: a model with fewer operators needs less")
     exported = export_part(part)
     nodes = len(exported.described.data["nodes"])
     if nodes > MAX_NODES:

@@ -36,7 +36,7 @@ def compiled_times(
     """
     found: dict[str, Any] = {"compile_s": None, "compile_ms": None, "kernels_ms": [], "compile_error": ""}
     if budget_s <= 0:
-        return {**found, "compile_error": "the time for the capture was used up before: allow it more seconds"}
+        return {**found, "compile_error": "the time for the capture was used up before; the proof times it"}
     try:
         with _at_most(budget_s), _settings():
             compiled = torch.compile(model, dynamic=False)
@@ -50,9 +50,7 @@ def compiled_times(
             found["kernels_ms"] = _kernels(lambda: compiled(*inputs), restore)
     except _TooLong:
         if found["compile_ms"] is None:
-            found["compile_error"] = (
-                f"torch.compile did not finish within {budget_s:.0f} s: allow the capture more seconds"
-            )
+            found["compile_error"] = f"torch.compile did not finish within {budget_s:.0f} s; the proof times it again"
     except Exception as error:
         found["compile_error"] = reason_of(error)[:500]
     finally:

@@ -15,6 +15,7 @@ from .timing import Recorder
 
 _TOLERANCES = {torch.float64: 1e-7, torch.float32: 1e-3, torch.complex128: 1e-7, torch.complex64: 1e-3}
 _TOLERANCE_OF_HALVES = 3e-2
+_OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,52 @@ def export_part(part: Part) -> Exported:
     try:
         program = torch.export.export(part.module, part.args, part.kwargs or None).run_decompositions({})
         described = describe(part.module, program, part.args, part.kwargs)
-    except Refused:
-        raise
+        kept.restore()
+        _run_and_compare(part, described, kept)
     except Exception as error:
-        raise Refused(reason_of(error)) from error
+        kept.restore()
+        raise Refused(reason_of(error) + _changed_attribute(part, kept)) from error
+    return Exported(described, kept.restore)
+
+
+def _changed_attribute(part: Part, kept: Originals) -> str:
+    """A plain attribute that a call of a part changes, in words; empty if there is none.
+
+    No graph does that. It may be why a part is refused.
+    """
+    before = _attributes(part.module)
+    try:
+        part.module(*part.args, **part.kwargs)
+    except Exception:
+        return ""
     finally:
         kept.restore()
-    _run_and_compare(part, described, kept)
-    return Exported(described, kept.restore)
+    after = _attributes(part.module)
+    changed = [name for name in after if name not in before or not _is_same(before[name], after[name])]
+    return f"; a call changes its attribute {changed[0]}: keep state in buffers of one shape" if changed else ""
+
+
+def _attributes(module: torch.nn.Module) -> dict[str, Any]:
+    """What the modules hold beside their parameters, buffers and submodules, by name."""
+    found: dict[str, Any] = {}
+    for path, each in module.named_modules():
+        prefix = f"{path}." if path else ""
+        own = {name: value for name, value in vars(each).items() if name not in _OF_EVERY_MODULE}
+        found |= {
+            prefix + name: value.copy() if isinstance(value, (list, dict)) else value for name, value in own.items()
+        }
+    return found
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    if type(before) is not type(after):
+        return False
+    plain = isinstance(before, (bool, int, float, str))
+    if isinstance(before, dict):
+        return list(before) == list(after) and all(_is_same(before[key], after[key]) for key in before)
+    if isinstance(before, (list, tuple)):
+        return len(before) == len(after) and all(map(_is_same, before, after))
+    return bool(before == after) if plain else before is after
 
 
 def _run_and_compare(part: Part, described: Described, kept: Originals) -> None:

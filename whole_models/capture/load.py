@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .errors import CaptureError
+from .errors import FILE, CaptureError, line_of
 
 SEED = 0
-_FILE = "model.py"
 
 
 def load_model(source: str) -> tuple[torch.nn.Module, types.ModuleType]:
@@ -21,15 +20,15 @@ def load_model(source: str) -> tuple[torch.nn.Module, types.ModuleType]:
         CaptureError: the file or the constructor fails.
     """
     module = types.ModuleType("model")
-    module.__file__ = _FILE
-    linecache.cache[_FILE] = (len(source), None, source.splitlines(keepends=True), _FILE)
+    module.__file__ = FILE
+    linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:
-        exec(compile(source, _FILE, "exec"), module.__dict__)  # noqa: S102 (inside the sandbox only)
+        exec(compile(source, FILE, "exec"), module.__dict__)  # noqa: S102 (inside the sandbox only)
         torch.manual_seed(SEED)
         model = module.Model(*module.get_init_inputs())
     except BaseException as error:
-        raise CaptureError("load", f"{type(error).__name__}: {error}") from error
+        raise CaptureError("load", f"{type(error).__name__}: {error}{line_of(error)}") from error
     if not isinstance(model, torch.nn.Module):
         raise CaptureError("load", "Model is not a torch.nn.Module")
     return model, module
@@ -48,7 +47,7 @@ def make_inputs(module: types.ModuleType) -> list[Any]:
         inputs = module.get_inputs()
         return list(copied(list(inputs)))
     except BaseException as error:
-        raise CaptureError("inputs", f"{type(error).__name__}: {error}") from error
+        raise CaptureError("inputs", f"{type(error).__name__}: {error}{line_of(error)}") from error
 
 
 def copied(values: Any) -> Any:

@@ -15,6 +15,7 @@ from .errors import CaptureError
 MAX_HEADER_BYTES = 32 << 20
 MAX_DIMENSIONS = 64
 _NAMED = 4  # weights that a message names
+_REMEDY = "save Model().state_dict() of the model's file by safetensors.torch.save_file"
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -38,7 +39,7 @@ def load_state(model: torch.nn.Module, data: bytes) -> None:
     try:
         found = read_safetensors(data)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
-        raise CaptureError("state", f"the weights are not a safetensors file: {error}") from error
+        raise CaptureError("state", f"the weights cannot be read as a safetensors file: {error}; {_REMEDY}") from error
     held = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
     given = {_place(held[name]) for name in found if name in held}
     missing = [name for name, value in held.items() if name not in found and _place(value) not in given]
@@ -54,7 +55,7 @@ def load_state(model: torch.nn.Module, data: bytes) -> None:
         if names
     ]
     if problems:
-        raise CaptureError("state", f"the weights are not those of this model; {'; '.join(problems)}")
+        raise CaptureError("state", f"the weights are not those of this model; {'; '.join(problems)}; {_REMEDY}")
     try:
         model.load_state_dict(found, strict=False)
     except Exception as error:
@@ -71,7 +72,7 @@ def read_safetensors(data: bytes) -> dict[str, torch.Tensor]:
         raise ValueError("it is shorter than 8 bytes")
     length = int.from_bytes(data[:8], "little")
     if not 2 <= length <= min(len(data) - 8, MAX_HEADER_BYTES):
-        raise ValueError(f"its header would have {length} bytes")
+        raise ValueError(f"its header would have {length} bytes of {len(data)}: it is another format, or cut off")
     header = json.loads(data[8 : 8 + length].decode(), object_pairs_hook=_unique)
     elements = memoryview(data)[8 + length :]
     header.pop("__metadata__", None)
@@ -95,7 +96,11 @@ def _tensor(name: str, entry: Any, elements: memoryview, begin: int, end: int) -
         raise ValueError(f"{name[:200]} is of the dtype {str(entry['dtype'])[:20]}, which cannot be read")
     dtype = _DTYPES[entry["dtype"]]
     shape = [_whole(size) for size in entry["shape"]]
-    if len(shape) > MAX_DIMENSIONS or end - begin != math.prod(shape) * dtype.itemsize or end > len(elements):
+    if end > len(elements):
+        raise ValueError(
+            f"it is cut off: {name[:200]} ends at byte {end} of its elements, and there are {len(elements)}"
+        )
+    if len(shape) > MAX_DIMENSIONS or end - begin != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"the bytes of {name[:200]} do not fit its shape")
     if begin == end:
         return torch.empty(shape, dtype=dtype)

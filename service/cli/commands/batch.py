@@ -56,6 +56,9 @@ def run(
     platforms: Annotated[list[str] | None, typer.Option(help="A platform; may be given several times.")] = None,
     domain: Domain = None,
     origin: Origin = None,
+    whole_models: Annotated[
+        bool | None, typer.Option("--whole-models", help="Each task is a whole model, as for `kernelwright model`.")
+    ] = None,
     samples: Annotated[int | None, typer.Option(help="So many jobs for each task and model.")] = None,
     name: Annotated[str | None, typer.Option(help="What to call the batch.")] = None,
     budget_usd: Annotated[float | None, typer.Option(help="At most so many dollars for all jobs together.")] = None,
@@ -86,6 +89,7 @@ def run(
     flags = {
         "tasks": tasks or None,
         "models": models or None,
+        "whole_models": whole_models,
         "platforms": platforms or None,
         "domain": domain,
         "translate_from": origin,
@@ -169,13 +173,17 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
     from db.records import JobStatus
     from service.cancellation import cancel_on_signals
     from service.cli.batch_output import title_of
+    from service.cli.model_output import watched
     from service.cli.output import note
     from service.cli.progress import show_progress
     from service.jobs.local import run_batch
+    from service.whole_models.local import run_queued_job
+    from service.whole_models.run import is_model_job
 
     waiting = details.line.counts.get(JobStatus.QUEUED, 0)
     several = len({group.model for group in details.groups}) > 1
     number = 0
+    titles: list[str] = []
     note(f"batch {details.line.batch.id}: {waiting} of {details.line.jobs} jobs to run here, one after the other")
     with contextlib.ExitStack() as shown, cancel_on_signals(cancel):
 
@@ -184,9 +192,23 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
             number += 1
             shown.close()  # the progress display of the job before
             title = title_of(job.task.ref, job.model, job.sample, f"{number}/{waiting}", several)
-            return shown.enter_context(show_progress(title))
+            titles.append(title)
+            return (lambda event: None) if is_model_job(job) else shown.enter_context(show_progress(title))
 
-        run_batch(details.line.batch.id, settings=settings, store=store, observer_for=told, cancel=cancel)
+        def run_job(job_id: int, observe: "Observer") -> None:
+            with watched(titles[-1], lambda run_id: note(f"model run {run_id}")) as watching:
+                run_queued_job(
+                    job_id, settings=settings, store=store, observe=observe, watching=watching, cancel=cancel
+                )
+
+        run_batch(
+            details.line.batch.id,
+            settings=settings,
+            store=store,
+            observer_for=told,
+            cancel=cancel,
+            run_job=run_job,
+        )
 
 
 def show(

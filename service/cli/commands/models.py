@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli.commands.optimize import PRICE, STRATEGY
-from service.cli.options import Json, Platform, SandboxName
+from service.cli.options import Json, Platform, SandboxName, Server
 
 if TYPE_CHECKING:
-    from db.records import JobRecord
+    from collections.abc import Callable
+
     from db.store import Store
-    from service.jobs.journal import Observer
+    from service.cancellation import CancelToken
     from service.settings import Settings
+    from service.whole_models.local import Watching
+    from service.whole_models.run import ModelReport
 
 ModelFile = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .py file with Model, get_inputs and get_init_inputs, or suite/name.")
@@ -64,6 +67,7 @@ def model(
         Path | None, typer.Option(metavar="FILE", help="A file with the key of the Coder's provider.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the faster model.")] = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> int:
     """Make a whole model faster: find what is hot, optimize it, put it back, and prove it end to end.
@@ -83,11 +87,17 @@ def model(
         sandbox=sandbox,
         api_base=api_base,
         api_key_file=api_key_file,
+        server=server,
     )
     if tasks is not None and not plan:
         raise typer.BadParameter(
             "--tasks goes with --plan; a run stores its tasks, `kernelwright tasks list` shows them"
         )
+    if settings.server is not None:
+        from service.cli.remote.models import optimize_model_at_server
+
+        own = {"sandbox": sandbox, "api_base": api_base, "api_key_file": api_key_file, "state": state, "tasks": tasks}
+        return optimize_model_at_server(file, settings, server_flags=own, plan_only=plan, out=out, as_json=as_json)
     if plan:
         return _plan(file, settings, state=state, tasks=tasks, as_json=as_json)
     return _start(file, settings, state=state, out=out, as_json=as_json)
@@ -129,82 +139,73 @@ def _plan(file: str, settings: "Settings", *, state: Path | None, tasks: Path | 
 
 def _start(file: str, settings: "Settings", *, state: Path | None, out: Path | None, as_json: bool) -> int:
     from service.database import opened_store
-    from service.whole_models.run import start_run
+    from service.whole_models.local import optimize_model
 
     with opened_store(settings) as store:
-        run_id = start_run(file, settings=settings, store=store, state=state, out=out)
-        return _go(run_id, settings, store, as_json=as_json)
+
+        def run(watching: "Watching", cancel: "CancelToken") -> "ModelReport":
+            return optimize_model(
+                file, settings=settings, store=store, watching=watching, cancel=cancel, state=state, out=out
+            )
+
+        return _go(run, store, title=f"Optimizing {file}", as_json=as_json)
 
 
-def resume(run_id: RunId, sandbox: SandboxName = None, as_json: Json = False) -> int:
+def resume(run_id: RunId, sandbox: SandboxName = None, server: Server = None, as_json: Json = False) -> int:
     """Resume a run that was stopped or failed. Nothing is paid for twice."""
     from service.database import opened_store
     from service.settings import load_settings
+    from service.whole_models.local import resume_model
 
-    settings = load_settings(sandbox=sandbox)
+    settings = load_settings(sandbox=sandbox, server=server)
+    if settings.server is not None:
+        from service.cli.remote.models import resume_model_at_server
+
+        return resume_model_at_server(run_id, settings, server_flags={"sandbox": sandbox}, as_json=as_json)
     with opened_store(settings) as store:
-        return _go(run_id, settings, store, as_json=as_json)
+
+        def run(watching: "Watching", cancel: "CancelToken") -> "ModelReport":
+            return resume_model(run_id, settings=settings, store=store, watching=watching, cancel=cancel)
+
+        return _go(run, store, title=f"Model run {run_id}", as_json=as_json)
 
 
-def _go(run_id: int, settings: "Settings", store: "Store", *, as_json: bool) -> int:
+def _go(run: "Callable[[Watching, CancelToken], ModelReport]", store: "Store", *, title: str, as_json: bool) -> int:
     """Carry out a run with a progress display for each job and for what lies between, and show it."""
-    import contextlib
-
-    from agents.protocols import Event
     from service.cancellation import Cancelled, CancelToken, cancel_on_signals
-    from service.cli.model_output import show_run
+    from service.cli.model_output import show_run, watched
     from service.cli.output import note, print_json
-    from service.cli.progress import show_progress
     from service.whole_models.report import report_json
-    from service.whole_models.run import Watching, run_model
 
     cancel = CancelToken()
-    note(f"model run {run_id}")
-    with contextlib.ExitStack() as shown, cancel_on_signals(cancel):
-        between: list[Observer] = []  # the display that shows steps, if it is the one that is open
-
-        def job(record: "JobRecord", number: int, total: int) -> "Observer":
-            shown.close()
-            between.clear()
-            return shown.enter_context(show_progress(f"{number}/{total} {record.task.ref} with {record.model}"))
-
-        def step(text: str) -> None:
-            if not between:
-                shown.close()
-                between.append(shown.enter_context(show_progress(f"Model run {run_id}")))
-            between[0](Event("step", 0, {"text": text}))
-
-        try:
-            report = run_model(run_id, settings=settings, store=store, watching=Watching(step, job), cancel=cancel)
-        except Cancelled:
-            shown.close()
-            note(f"stopped; go on with: kernelwright models resume {run_id}")
-            return cancel.exit_status or 1
+    begun: list[int] = []
+    try:
+        with cancel_on_signals(cancel), watched(title, begun.append) as watching:
+            report = run(watching, cancel)
+    except Cancelled:
+        note(f"stopped; go on with: kernelwright models resume {begun[0]}" if begun else "stopped before it began")
+        return cancel.exit_status or 1
+    found = report_json(report, store)
     if as_json:
-        print_json(report_json(report, store))
+        print_json(found)
     else:
-        show_run(report, store)
-    return cancel.exit_status or 0
+        show_run(found)
+    return cancel.exit_status or (1 if report.run.status.value == "failed" else 0)
 
 
 def list_(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """List runs over whole models, newest first."""
     from dataclasses import asdict
 
-    from db.jobs import model_runs
+    from service.cli.backend import open_backend
     from service.cli.output import note, print_json, print_table
-    from service.database import opened_store
-    from service.settings import load_settings
-    from service.whole_models.run import mark_stopped_runs
 
-    settings = load_settings()
-    with opened_store(settings) as store:
-        mark_stopped_runs(settings, store)
-        with store.read() as session:
-            found = model_runs.list_runs(session, limit=limit)
+    with open_backend(server) as backend:
+        found = backend.list_models(limit=limit)
     if as_json:
         rows = [asdict(run) | {"task": run.task.ref, "regions": None} for run in found]
         print_json({"schema": "kernelwright.models/1", "runs": rows})
@@ -226,19 +227,15 @@ def list_(
     print_table(("run", "model", "platform", "kernels by", "status", "begun (UTC)"), table, right=("run",))
 
 
-def show(run_id: RunId, as_json: Json = False) -> None:
+def show(run_id: RunId, server: Server = None, as_json: Json = False) -> None:
     """Show a run: its regions, what became of each, and the proof."""
+    from service.cli.backend import open_backend
     from service.cli.model_output import show_run
     from service.cli.output import print_json
-    from service.database import opened_store
-    from service.settings import load_settings
-    from service.whole_models.report import report_json
-    from service.whole_models.run import read_report
 
-    settings = load_settings()
-    with opened_store(settings) as store:
-        report = read_report(run_id, settings=settings, store=store)
-        if as_json:
-            print_json(report_json(report, store))
-        else:
-            show_run(report, store)
+    with open_backend(server) as backend:
+        found = backend.show_model(run_id)
+    if as_json:
+        print_json(found)
+    else:
+        show_run(found)

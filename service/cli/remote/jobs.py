@@ -62,7 +62,7 @@ def optimize_at_server(
         for name in OPTIONS
         if name in settings.model_fields_set and getattr(settings, name) is not None
     }
-    body |= _task_request(op, domain)
+    body |= task_request(op, domain)
     asked = {"translate_from": origin, "source_kernel": kernel}
     body |= {name: value for name, value in asked.items() if value is not None}
     if out is not None:
@@ -112,7 +112,7 @@ def evaluate_at_server(
     """
     refuse_flags(server_flags)
     check_rules(() if options.get("tolerance") is None else (options["tolerance"],))
-    body = {**_task_request(op, domain), **options, "candidate": read_candidate(candidate)}
+    body = {**task_request(op, domain), **options, "candidate": read_candidate(candidate)}
     if "platform" in settings.model_fields_set:
         body["platform"] = settings.platform
     results: list[Mapping[str, Any]] = []
@@ -186,7 +186,7 @@ def download_export(server: ServerClient, job_id: int, settings: Settings, out: 
     return exported
 
 
-def _task_request(op: str, domain: str | None) -> dict[str, str]:
+def task_request(op: str, domain: str | None) -> dict[str, str]:
     """The part of a request that names the op on a domain: a file of this machine by its source, others by suite/name.
 
     Raises:

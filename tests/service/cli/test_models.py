@@ -33,6 +33,11 @@ def get_inputs():
 def get_init_inputs():
     return []
 '''
+GROUPS = """
+
+def get_input_groups():
+    return [[torch.randn(3, 1024)], [torch.randn(1000, 1024)]]
+"""
 BRANCHES = NET.replace("        gate =", "        if x.sum() > 1e9:\n            return x\n        gate =")
 USE = """
 import runpy, sys, torch
@@ -75,13 +80,15 @@ def safetensors(shapes: dict[str, list[int]]) -> bytes:
 
 @pytest.mark.docker
 def test_a_model_becomes_faster_and_runs_with_pytorch_alone(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "net.py").write_text(NET + GROUPS)
     done = command(tmp_path, "model", "net.py", "--rounds", "1", "--out", "faster", "--json")
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert (found["schema"], found["status"], found["stage"]) == ("kernelwright.model/1", "done", "done")
     assert found["kept"] and found["proof"]["verdict"] == "passed"
     assert found["proof"]["speedup"]["eager"]["value"] > 1
+    checked = [each["inputs"] for each in found["proof"]["correctness"]["checks"] if each["passed"]]
+    assert {"shape group 0", "shape group 1"} <= set(checked), "other shapes are part of the proof"
     faster = tmp_path / "faster"
     assert {path.stem for path in (faster / "kernels").iterdir()} == set(found["kept"])
     used = subprocess.run(
@@ -91,6 +98,8 @@ def test_a_model_becomes_faster_and_runs_with_pytorch_alone(tmp_path: Path) -> N
     listed = json.loads(command(tmp_path, "models", "list", "--json").stdout)
     assert [(run["id"], run["status"]) for run in listed["runs"]] == [(1, "done")]
     shown = command(tmp_path, "models", "show", "1")
+    assert "as it is   inputs of get_input_groups() run the original code" in shown.stdout
+    assert "get_input_groups() run the original code" in (faster / "report.md").read_text()
     assert all(words in shown.stdout for words in ("with kernels", "verdict    passed", "faster/model.py", "kept"))
     again = command(tmp_path, "models", "resume", "1")
     assert (again.returncode, again.stderr.count("model run 1 is done")) == (2, 1)
@@ -123,6 +132,7 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path: Path) -> None:
         (("model", "net.py", "--platform", "cuda"), "platform 'cuda': whole models are for cpu"),
         (("model", "net.py", "--tasks", "here"), "--tasks goes with --plan"),
         (("model", "net.py", "--state", "none.safetensors"), "--state none.safetensors: cannot be read"),
+        (("model", "net.py", "--plan", "--state", "empty.safetensors"), "--state empty.safetensors: is empty"),
         (("model", "net.py", "--out", "no/where"), "--out no/where: folder no is not there; make it first"),
         (("models", "show", "7"), "model run 7 is not in the store"),
         (("models", "resume", "7"), "model run 7 is not in the store"),
@@ -130,6 +140,7 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "empty.safetensors").touch()
     done = command(tmp_path, *arguments)
     assert done.returncode == 2
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]

@@ -1,24 +1,28 @@
 """The commands through a server: as on this machine, and refused in one line where they cannot be."""
 
 import contextlib
+import io
 import json
 import re
 import signal
 import threading
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from db.evaluations import results
-from db.jobs import job_queue, jobs
+from db.jobs import job_queue, jobs, model_runs
 from db.records import JobStatus
 from service.audit import retract_evaluation
 from service.cli.app import run
+from service.cli.remote.models import read_archive
+from service.errors import Unavailable
 from service.jobs.liveness import this_process
 from service.jobs.persistence import measurements_of
 from tests.support.commands import GOOD, OP, WRONG
-from tests.support.seeded_store import evaluation, seed
+from tests.support.seeded_store import FILES, OWNER, Seeded, decide, evaluation, model_run, prove, seed, trial
 from tests.support.web_application import CANDIDATE, add_done_job, listening, opened
 
 NOWHERE = "http://127.0.0.1:9"
@@ -559,3 +563,81 @@ def test_a_batch_through_a_server_is_followed_job_by_job_and_shown_as_here(monke
     assert lines.index("[1/2] starter/bilinear_resize") < lines.index("[2/2] starter/dequant_linear")
     assert sum("passed, " in line for line in lines) == 2
     assert shown.stdout.startswith("batch 1: 2 of 2 jobs ended (2 done)")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--state", "w.safetensors"], "--state: is the server's to set; leave it out with --server"),
+        (["--plan", "--tasks", "here"], "--tasks: is the server's to set; leave it out with --server"),
+        (["--platform", "cuda"], "platform 'cuda': whole models are for cpu"),
+        (["--out", "no/where"], "--out no/where: folder no is not there; make it first"),
+    ],
+)
+def test_what_a_server_cannot_be_asked_of_a_model_is_one_line(operator, files, options, words, capsys):
+    assert words in one_line(capsys, "model", files / "op.py", *options, status=2)
+
+
+def delivered(web, name="net"):
+    made = Seeded(web.store)
+    model_run(made, name)
+    decide(made, name, [trial("r02_rms_norm", "without", "worse", 0.87, False)], ["r02_rms_norm"])
+    prove(made, name, evaluation("passed", speedup=1.5))
+    return made.models[name]
+
+
+def test_runs_over_models_of_a_server_look_as_they_do_here(shared, monkeypatch, capsys):
+    web, address = shared
+    run_id = delivered(web)
+    commands = [("models", "list"), ("models", "show", run_id)]
+    monkeypatch.setenv("KERNELWRIGHT_DATABASE_URL", web.store.engine.url.render_as_string(hide_password=False))
+    here = [printed(capsys, *command) for command in commands]
+    monkeypatch.setenv("KERNELWRIGHT_TOKEN", web.token("viewer", "eve"))
+    assert [printed(capsys, *command, "--server", address) for command in commands] == here
+
+
+def test_a_model_through_a_server_is_followed_and_unpacked(operator, tmp_path, capsys):
+    (tmp_path / "net.py").write_text(OP)
+    told = threading.Thread(target=finish_next_model, args=(operator.store,))
+    told.start()
+    assert run(["model", str(tmp_path / "net.py"), "--out", str(tmp_path / "faster")]) == 0
+    told.join()
+    out, err = capsys.readouterr()
+    assert "each region's job looks for a kernel" in err
+    assert f"model      {tmp_path / 'faster' / 'model.py'}" in out
+    assert {str(path.relative_to(tmp_path / "faster")) for path in (tmp_path / "faster").rglob("*.*")} == {
+        *FILES,
+        "report.md",
+    }
+
+
+def finish_next_model(store):
+    """Do a worker's work: give the run that waits a proof."""
+    made = Seeded(store)
+    waiting = None
+    while waiting is None:
+        with store.read() as session:
+            waiting = next((each for each in model_runs.list_runs(session) if each.status is JobStatus.QUEUED), None)
+    with store.write() as session:
+        job_queue.take_job(session, waiting.id, 1, OWNER, worker_id="w1", sandbox="docker")
+        model_runs.set_stage(session, waiting.id, "optimize")
+        results.add_event(session, waiting.id, "stage", 0, {"stage": "optimize"})
+    made.models["net"] = waiting.id
+    decide(made, "net", [], ["r02_rms_norm"])
+    prove(made, "net", evaluation("passed", speedup=1.5))
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.py", "/etc/evil.py", "kernels/../../evil.py", "evil.sh", "a/b/c.py", "c:\\x.py"]
+)
+def test_an_archive_that_names_other_places_is_not_unpacked(name):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr(name, "x")
+    with pytest.raises(Unavailable, match="names the file"):
+        read_archive(data.getvalue())
+
+
+def test_what_is_no_archive_is_said():
+    with pytest.raises(Unavailable, match="cannot be read"):
+        read_archive(b"PK no archive")

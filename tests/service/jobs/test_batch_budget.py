@@ -20,7 +20,7 @@ from service.batches.manage import resume_batch, show_batch, start_batch
 from service.batches.spec import make_spec
 from service.cancellation import CancelToken
 from service.errors import BadRequest
-from service.jobs.batch_budget import OWN_BUDGET, allot_budget, finish_without_budget
+from service.jobs.batch_budget import OWN_BUDGET, WEIGHT, allot_budget, finish_without_budget
 from service.jobs.liveness import this_process
 from service.jobs.local import resume
 from service.settings import load_settings
@@ -107,11 +107,20 @@ def courses(draw: st.DrawFn) -> list[tuple[str, int, float, float]]:
     course=courses(),
     total=st.floats(0.001, 100, allow_nan=False),
     own=st.none() | st.floats(0.001, 50, allow_nan=False),
+    weights=st.none() | st.tuples(*[st.floats(0, 1, allow_nan=False)] * 3),
 )
 def test_the_total_is_never_exceeded(
-    store: Store, course: list[tuple[str, int, float, float]], total: float, own: float | None
+    store: Store,
+    course: list[tuple[str, int, float, float]],
+    total: float,
+    own: float | None,
+    weights: tuple[float, ...] | None,
 ) -> None:
     _, ids = make_batch(store, total, 3, own=own)
+    if weights is not None:
+        with store.write() as session:
+            for job_id, weight in zip(ids, weights, strict=True):
+                jobs.update_options(session, job_id, **{WEIGHT: weight})
     worst = dict.fromkeys(ids, 0.0)  # what each job has cost at most, by what truly happened
     for number, (act, index, paying, losing) in enumerate(course):
         fitting = [each for each in (get(store, job_id) for job_id in ids) if each.status in FITTING[act]]
@@ -164,6 +173,19 @@ def test_what_is_left_over_flows_to_later_jobs(store: Store) -> None:
     with store.write() as session:
         jobs.finish_job(session, ids[1], OWNER, status=JobStatus.DONE)
     assert take(store, ids[2]) == pytest.approx(8.0)
+
+
+def test_a_job_with_more_weight_may_use_more_of_what_is_left(store: Store) -> None:
+    _, ids = make_batch(store, 10.0, 3)
+    with store.write() as session:
+        for job_id, weight in zip(ids, (0.6, 0.3, 0.1), strict=True):
+            jobs.update_options(session, job_id, **{WEIGHT: weight})
+    assert take(store, ids[0]) == pytest.approx(6.0)
+    with store.write() as session:
+        call(session, ids[0], 1, 2.0, answered=True)
+        jobs.finish_job(session, ids[0], OWNER, status=JobStatus.DONE)
+    assert take(store, ids[2]) == pytest.approx(8.0 * 0.1 / 0.4)
+    assert take(store, ids[1]) == pytest.approx(6.0)
 
 
 def test_jobs_that_run_side_by_side_have_their_shares_reserved(store: Store) -> None:

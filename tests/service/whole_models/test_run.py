@@ -1,8 +1,10 @@
 """A run over a whole model: its regions become jobs, what pays is put back, and what is delivered is proven."""
 
-import fcntl
 import json
+import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import warnings
@@ -15,17 +17,34 @@ from pathlib import Path
 import pytest
 
 from db.evaluations import results
-from db.jobs import jobs, model_runs
-from db.records import JobStatus, ModelRunRecord
+from db.jobs import job_queue, jobs, model_runs
+from db.records import EvaluationRecord, JobStatus, ModelRunRecord, Owner
 from db.store import Store
+from service.batches.manage import NOT_WORTH_IT, resume_batch, show_batch, start_batch
+from service.batches.spec import make_spec
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, Unavailable
+from service.jobs.local import run_batch
 from service.mock_llm import Entry, Script, When
 from service.settings import Settings, override
+from service.whole_models import budget
+from service.whole_models.assemble import Assembly
+from service.whole_models.budget import left_to_gain
+from service.whole_models.local import Watching, optimize_model, read_report, run_queued_job
+from service.whole_models.prove import SLOWER, Prover, faster_baselines
 from service.whole_models.report import region_rows
-from service.whole_models.run import faster_baselines, read_report, run_folder, start_run, worth_a_job
+from service.whole_models.run import worth_a_job
 from tests.support.fast_batches import coder, quick
-from tests.support.model_runs import BREAKS, MODEL, SLOW, carry_out, put_capture, replace_what_is_slow
+from tests.support.model_runs import (
+    BREAKS,
+    BREAKS_LATE,
+    MODEL,
+    SLOW,
+    carry_out,
+    queue_captured,
+    replace_what_is_slow,
+)
+from whole_models.regions import Region
 
 
 @pytest.fixture(scope="session")
@@ -46,9 +65,11 @@ def begun(
     with quick(monkeypatch, folder, script, model="openai/one", budget_usd=5, **options) as (settings, store):
         replace_what_is_slow(monkeypatch.setattr)
         (folder / "net.py").write_text(MODEL)
-        run_id = start_run(str(folder / "net.py"), settings=settings, store=store, state=None, out=folder / "faster")
-        put_capture(settings, run_id, captured)
-        yield run_id, settings, store
+        yield (
+            queue_captured(folder / "net.py", settings, store, captured, out=folder / "faster"),
+            settings,
+            store,
+        )
 
 
 def stored(store: Store, run_id: int) -> ModelRunRecord:
@@ -118,20 +139,83 @@ def test_what_torch_compile_alone_does_faster_is_not_delivered(
     with begun(monkeypatch, tmp_path, captured, [SLOW]) as (run_id, settings, store):
         report = carry_out(run_id, settings, store)
         assert report.run.status is JobStatus.DONE
-        assert report.proof is not None and faster_baselines(report.proof) == ["compile"]
+        assert report.proof is not None and faster_baselines(report.proof.result) == ["compile"]
         assert (report.run.kept, report.delivered) == ((), None)
     assert not (tmp_path / "faster").exists()
 
 
-def test_a_run_whose_process_is_gone_is_not_shown_as_running(
+def proofs(run: ModelRunRecord) -> list[tuple[str, str, bool]]:
+    asked = [trial for trial in run.trials if str(trial["question"]).startswith("proof")]
+    assert len({trial["candidate"] for trial in asked}) == len(asked), "no source was proven twice"
+    return [(str(trial["name"]), str(trial["decision"]), bool(trial["taken_out"])) for trial in asked]
+
+
+def test_a_kernel_with_which_only_the_proof_refuses_the_model_is_taken_out_and_the_others_are_delivered(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
 ) -> None:
-    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
-        with (run_folder(settings, run_id) / "lock").open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            assert read_report(run_id, settings=settings, store=store).run.status is JobStatus.RUNNING
-        found = read_report(run_id, settings=settings, store=store).run
-        assert (found.status, found.error) == (JobStatus.INTERRUPTED, "its process ended in the middle of it")
+    with begun(monkeypatch, tmp_path, captured, [2.0, BREAKS_LATE, 2.0]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        run = report.run
+        rows = {row["name"]: row for row in region_rows(store, run)}
+        (late,) = [name for name, row in rows.items() if row["speedup"] == BREAKS_LATE]
+        assert run.status is JobStatus.DONE and run.kept
+        assert {rows[name]["speedup"] for name in run.kept} == {2.0}
+        assert rows[late]["why"] == "the proof holds only without it"
+        assert report.proof is not None and report.proof.verdict == "passed"
+        assert report.proof.source.count("speed = ") == len(run.kept), "the proof is of what is delivered"
+        asked = proofs(run)
+        assert asked[0] == ("all", "wrong_output", False) and asked[-1] == (late, "passed", True)
+        assert sorted(path.stem for path in (tmp_path / "faster" / "kernels").iterdir()) == sorted(run.kept)
+        assert late in (tmp_path / "faster" / "report.md").read_text()
+
+
+def test_a_kernel_with_which_torch_compile_is_faster_is_taken_out_and_the_others_are_delivered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0, SLOW, 2.0]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        assert report.run.kept and report.delivered is not None
+        assert report.proof is not None and faster_baselines(report.proof.result) == []
+        asked = proofs(report.run)
+        assert asked[0][:2] == ("all", SLOWER) and asked[-1][1:] == ("passed", True)
+
+
+def test_where_the_proof_refuses_every_kernel_the_run_says_what_it_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [BREAKS_LATE]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        assert (report.run.status, report.run.kept, report.delivered) == (JobStatus.FAILED, (), None)
+        assert report.run.error == "the proof says wrong_output: row 3 differs"
+        assert report.proof is not None and report.proof.source.count("speed = ") == len(report.run.regions)
+        asked = proofs(report.run)
+        assert len(asked) > 2 and not any(taken_out for _, _, taken_out in asked)
+        again = carry_out(run_id, settings, store)
+        assert proofs(again.run) == asked, "a resumed run measures no proof again"
+    assert not (tmp_path / "faster").exists()
+
+
+def test_a_run_that_is_stopped_in_its_search_for_a_proof_goes_on_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0, BREAKS_LATE, 2.0]) as (run_id, settings, store):
+        killed = Prover._proof
+        made: list[str] = []
+
+        def stopped(prover: Prover, assembly: Assembly, out: str) -> EvaluationRecord:
+            if made:
+                raise Cancelled
+            made.append(out)
+            return killed(prover, assembly, out)
+
+        monkeypatch.setattr(Prover, "_proof", stopped)
+        with pytest.raises(Cancelled):
+            carry_out(run_id, settings, store)
+        assert [name for name, _, _ in proofs(stored(store, run_id))] == ["all"]
+        monkeypatch.setattr(Prover, "_proof", killed)
+        run = carry_out(run_id, settings, store).run
+        assert run.status is JobStatus.DONE and run.kept
+        assert [name for name, _, _ in proofs(run)].count("all") == 1
 
 
 def test_a_run_without_a_model_to_work_with_says_so_and_can_be_resumed(
@@ -145,17 +229,47 @@ def test_a_run_without_a_model_to_work_with_says_so_and_can_be_resumed(
         assert (run.status, run.stage, run.kept) == (JobStatus.FAILED, "optimize", None)
 
 
-def test_the_budget_is_shared_by_what_regions_take_of_the_time(
+def test_of_what_other_jobs_leave_of_the_budget_each_may_use_its_regions_share_of_the_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
 ) -> None:
     with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
         run = carry_out(run_id, settings, store).run
         with store.read() as session:
-            options = {job.id: job.options for job in jobs.list_jobs(session, batch_id=run.batch_id)}
-        total = sum(region.share for region in run.regions)
+            found = {job.id: job for job in jobs.list_jobs(session, batch_id=run.batch_id)}
+        left, shares = 5.0, sum(region.share for region in run.regions)
+        assert [region.share for region in run.regions] == sorted((each.share for each in run.regions), reverse=True)
         for region in run.regions:
-            assert region.job_id is not None
-            assert options[region.job_id]["own_budget_usd"] == pytest.approx(5 * region.share / total)
+            job = found[region.job_id or 0]
+            assert job.options["budget_usd"] == pytest.approx(left * region.share / shares)
+            left, shares = left - job.cost_usd, shares - region.share
+            assert job.cost_usd > 0
+        assert found[run.regions[-1].job_id or 0].options["budget_usd"] == pytest.approx(
+            5.0 - sum(found[region.job_id or 0].cost_usd for region in run.regions[:-1])
+        ), "the last may use all that is left"
+
+
+def test_jobs_end_where_too_little_is_left_to_gain_and_are_not_queued_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    def once_found(found: list[budget.Saving], waiting: list[Region], total_ms: float) -> float:
+        share = left_to_gain(found, waiting, total_ms)
+        assert 0 < share <= 1
+        return 0.0 if found else share
+
+    monkeypatch.setattr(budget, "left_to_gain", once_found)
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        run = carry_out(run_id, settings, store).run
+        first, *others = run.regions
+        assert run.status is JobStatus.DONE and run.kept == (first.name,)
+        rows = {row["name"]: row for row in region_rows(store, run)}
+        with store.read() as session:
+            found = {job.id: job for job in jobs.list_jobs(session, batch_id=run.batch_id)}
+        assert others
+        for region in others:
+            job = found[region.job_id or 0]
+            assert (job.status, job.stop_reason, job.rounds_done) == (JobStatus.CANCELLED, NOT_WORTH_IT, 0)
+            assert rows[region.name]["why"] == "its job did not run: too little was left to gain"
+        assert resume_batch(store, run.batch_id or 0) == 0
 
 
 def test_regions_that_together_could_gain_too_little_get_no_job(
@@ -189,11 +303,81 @@ def test_a_run_that_another_process_works_on_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
 ) -> None:
     with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
-        with (run_folder(settings, run_id) / "lock").open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            with pytest.raises(Conflict, match="being worked on by another process"):
-                carry_out(run_id, settings, store)
+        with store.write() as session:
+            other = Owner(socket.gethostname(), os.getppid(), "another")
+            assert job_queue.take_job(session, run_id, 1, other, worker_id=None, sandbox="docker")
+        with pytest.raises(Conflict, match="being worked on by another process"):
+            carry_out(run_id, settings, store)
         assert stored(store, run_id).status is JobStatus.RUNNING
+
+
+def test_what_was_proven_is_delivered_again_where_its_folder_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        carry_out(run_id, settings, store)
+        files = {path.name: path.read_bytes() for path in (tmp_path / "faster").rglob("*.*")}
+        shutil.rmtree(tmp_path / "faster")
+        assert read_report(run_id, settings=settings, store=store).delivered is None
+        assert carry_out(run_id, settings, store).delivered == tmp_path / "faster"
+        assert {path.name: path.read_bytes() for path in (tmp_path / "faster").rglob("*.*")} == files
+        with pytest.raises(Conflict, match="is done"):
+            carry_out(run_id, settings, store)
+
+
+def test_a_plan_alone_ends_with_its_regions_and_asks_no_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with quick(monkeypatch, tmp_path, coder([2.0]), model="openai/one") as (settings, store):
+        replace_what_is_slow(monkeypatch.setattr)
+        (tmp_path / "net.py").write_text(MODEL)
+        run_id = queue_captured(tmp_path / "net.py", settings, store, captured, plan_only=True)
+        report = carry_out(run_id, settings, store)
+        assert (report.run.status, report.run.stage) == (JobStatus.DONE, "done")
+        assert len(report.run.regions) >= 2
+        assert (report.run.batch_id, report.run.kept, report.proof, report.delivered) == (None, None, None, None)
+
+
+def test_the_proof_is_the_best_of_the_job_and_its_cost_is_that_of_the_regions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        with store.read() as session:
+            job = jobs.get_job(session, run_id)
+            of_regions = jobs.list_jobs(session, batch_id=report.run.batch_id)
+        assert report.proof is not None and job.best_evaluation_id == report.proof.id
+        assert job.cost_usd == pytest.approx(sum(each.cost_usd for each in of_regions)) and job.cost_usd > 0
+        assert job.stop_reason == "proven"
+
+
+def test_a_batch_of_models_runs_each_and_gives_their_proofs_as_results(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with quick(monkeypatch, tmp_path, coder([2.0]), model="openai/one") as (settings, store):
+        replace_what_is_slow(monkeypatch.setattr)
+        (tmp_path / "net.py").write_text(MODEL)
+        spec = make_spec({"tasks": [str(tmp_path / "net.py")], "models": ["openai/one"], "whole_models": True})
+        batch_id = start_batch(spec, settings=settings, store=store)
+        with store.write() as session:
+            (job,) = jobs.list_jobs(session, batch_id=batch_id)
+            model_runs.set_capture(session, job.id, captured.encode())
+        assert job.kind == "model"
+        watching = Watching(lambda run_id: None, lambda text: None, lambda job, place, total: lambda event: None)
+        run_batch(
+            batch_id,
+            settings=settings,
+            store=store,
+            observer_for=lambda job: lambda event: None,
+            cancel=CancelToken(),
+            run_job=lambda job_id, observe: run_queued_job(
+                job_id, settings=settings, store=store, observe=observe, watching=watching, cancel=CancelToken()
+            ),
+        )
+        (found,) = show_batch(store, batch_id).jobs
+        report = read_report(job.id, settings=settings, store=store)
+        assert report.proof is not None and report.delivered == settings.job_dir(job.id) / "model"
+        assert (found.status, found.speedup) == (JobStatus.DONE, report.proof.measurements.speedup)
 
 
 def test_a_run_that_is_killed_again_and_again_ends_like_one_that_is_not(
@@ -232,32 +416,39 @@ def test_a_run_that_is_killed_again_and_again_ends_like_one_that_is_not(
 
 @pytest.mark.parametrize("platform", ["riscv", "cuda", "simulated"])
 def test_platforms_that_cannot_time_a_model_are_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str, platform: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str
 ) -> None:
-    with quick(monkeypatch, tmp_path, coder([2.0])) as (settings, store):
-        (tmp_path / "net.py").write_text(MODEL)
-        with pytest.raises(BadRequest, match=f"platform '{platform}': whole models are for cpu"):
-            start_run(
-                str(tmp_path / "net.py"),
-                settings=override(settings, platform=platform),
-                store=store,
-                state=None,
-                out=None,
-            )
+    refused = pytest.raises(BadRequest, match=f"platform '{platform}': whole models are for cpu")
+    with quick(monkeypatch, tmp_path, coder([2.0])) as (settings, store), refused:
+        begin_here(tmp_path, override(settings, platform=platform), store)
 
 
-def test_a_folder_that_is_not_ours_is_not_written_into(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"out": "mine"}, "exists and was not written by Kernelwright"),
+        ({"out": "reported"}, "exists and was not written by Kernelwright"),
+        ({"out": "no/no"}, "make it first"),
+        ({"state": "none.safetensors"}, r"--state .*cannot be read"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused_before_anything_is_stored(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: dict[str, str], said: str
 ) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    (tmp_path / "net.py").write_text(MODEL)
+    (tmp_path / "reported").mkdir()
+    (tmp_path / "reported" / "report.md").write_text("# a report of the user's own")
     with quick(monkeypatch, tmp_path, coder([2.0])) as (settings, store):
-        with pytest.raises(BadRequest, match="exists and was not written by Kernelwright"):
-            start_run(str(tmp_path / "net.py"), settings=settings, store=store, state=None, out=tmp_path / "mine")
-        with pytest.raises(BadRequest, match="make it first"):
-            start_run(str(tmp_path / "net.py"), settings=settings, store=store, state=None, out=tmp_path / "no" / "no")
-        with pytest.raises(BadRequest, match=r"--state .*cannot be read"):
-            start_run(
-                str(tmp_path / "net.py"), settings=settings, store=store, state=tmp_path / "none.safetensors", out=None
-            )
+        with pytest.raises(BadRequest, match=said):
+            begin_here(tmp_path, settings, store, **{name: tmp_path / value for name, value in given.items()})
+        with store.read() as session:
+            assert model_runs.list_runs(session) == []
+
+
+def begin_here(folder: Path, settings: Settings, store: Store, **given: Path) -> None:
+    (folder / "net.py").write_text(MODEL)
+    watching = Watching(lambda run_id: None, lambda text: None, lambda job, place, total: lambda event: None)
+    optimize_model(
+        str(folder / "net.py"), settings=settings, store=store, watching=watching, cancel=CancelToken(), **given
+    )

@@ -16,18 +16,22 @@ import pytest
 
 from agents.replay import resume_state_from_events
 from db.evaluations import results
-from db.jobs import job_queue, jobs
+from db.jobs import job_queue, jobs, model_runs
 from service.device_lock import hold_device, lock_paths
 from service.jobs.export import export_job
 from service.jobs.persistence import save_task
 from service.jobs.query import cancel_job, read_full_events
 from service.mock_llm import Entry, Script, When, start_llm_server
 from service.mock_llm.server import LlmServer
+from service.settings import override
+from service.submissions.enqueue import queue_model
 from service.worker.queue import queue_url
+from tasks.load import task_from_source
 from tasks.outcomes import candidate_hash
 from tasks.task import Task
 from tests.fakes import fenced
 from tests.support.forked_commands import CommandServer
+from tests.support.model_runs import MODEL
 from tests.support.worker_processes import OP, SECRET, Fleet, WorkerProcess, containers, fleet, moment, until
 
 pytestmark = pytest.mark.docker
@@ -274,6 +278,34 @@ def test_a_job_and_its_evaluations_stay_in_the_sandbox_that_it_asks_for_or_began
         with there.store.read() as session:
             found = [each.sandbox for job in (asking, begun) for each in results.list_evaluations(session, job)]
         assert found == ["docker", "docker"]
+
+
+def test_a_run_over_a_model_survives_its_worker_and_waits_for_its_regions_jobs(there: Fleet) -> None:
+    with start_llm_server(script(QUICK)) as model:
+        settings = override(there.settings, model="openai/one", api_base=model.url, rounds=1)
+        with there.store.write() as session:
+            run_id = queue_model(
+                session,
+                task_from_source(MODEL.replace("torch.randn(64, 32)", "torch.randn(16384, 32)"), name="net"),
+                settings=settings,
+                user="ann",
+                priority="normal",
+            )
+        first = there.worker()
+        first.wait_for("job begins", job=run_id)
+        first.send(signal.SIGKILL)
+        first.process.wait()
+        second = there.worker()
+        second.wait_for("job begins", job=run_id)
+        job = there.wait_for(run_id, within_s=240)
+        assert (job.status.value, job.stop_reason) == ("done", "nothing_faster")
+        with there.store.read() as session:
+            run = model_runs.get_run(session, run_id)
+            regions = jobs.list_jobs(session, batch_id=run.batch_id)
+        assert (run.stage, run.kept) == ("done", ())
+        assert len(regions) == len(run.regions) > 1
+        assert all(each.status.value == "done" and each.user == "ann" for each in regions)
+        assert model.stats()["replies"] == len(regions)
 
 
 def test_workers_of_one_device_take_turns(there: Fleet, model: LlmServer) -> None:

@@ -10,6 +10,7 @@ from db.jobs.jobs import set_spent
 from db.records import JobStatus, Measurements
 from service.batches.manage import start_batch
 from service.batches.spec import make_spec
+from service.cli.remote.models import read_archive
 from tests.support import seeded_store
 from tests.support.boards import Board
 from tests.support.web_application import CANDIDATE, HASHES, OP, OTHER, add_done_job, opened
@@ -415,7 +416,65 @@ def test_a_run_over_a_model_is_told_without_paths_of_its_machine(client, web):
 def test_a_run_over_a_model_that_is_not_there_is_a_404(client):
     assert "model run 7 is not in the store" in problem(client.get(f"{API}/models/7"), 404)["detail"]
     problem(client.get(f"{API}/models/0"), 422)
-    problem(client.post(f"{API}/models", json={}), 405)
+
+
+def test_a_run_over_a_model_is_queued_once_for_a_key(client, web):
+    body = {"source": OP, "name": "net", "rounds": 2}
+    key = {"Idempotency-Key": "one"}
+    first = client.post(f"{API}/models", json=body, headers=key)
+    assert first.status_code == 201
+    run = first.json()
+    assert first.headers["location"] == f"{API}/models/{run['id']}"
+    assert (run["status"], run["stage"], run["task"]["ref"]) == ("queued", "plan", "local/net")
+    assert run["options"]["rounds"] == 2 and run["options"]["plan_only"] is False
+    again = client.post(f"{API}/models", json=body, headers=key)
+    assert (again.status_code, again.json()["id"]) == (200, run["id"])
+    with web.store.read() as session:
+        assert jobs.get_job(session, run["id"]).kind == "model"
+    (listed,) = client.get(f"{API}/jobs", params={"kind": "model"}).json()["jobs"]
+    assert listed["id"] == run["id"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({}, 422, "source"),
+        ({"source": "import torch\n"}, 422, "get_inputs"),
+        ({"source": OP, "platform": "cuda"}, 422, "whole models are for cpu"),
+        ({"source": OP, "state": "/etc/passwd"}, 422, "state"),
+        ({"source": OP, "out": "/tmp"}, 422, "out"),
+        ({"task": "starter/none"}, 422, "starter/none"),
+    ],
+)
+def test_what_cannot_be_asked_for_a_model_is_refused(client, web, body, status, said):
+    assert said in json.dumps(problem(client.post(f"{API}/models", json=body), status))
+    assert client.get(f"{API}/models").json()["models"] == []
+
+
+def test_a_run_over_a_model_is_cancelled_with_its_regions_and_resumed(client, web):
+    made = seeded_store.Seeded(web.store)
+    run = seeded_store.model_run(made, "net")
+    seeded_store.model_jobs(made, "net", {"r02_rms_norm": ""})
+    (region,) = [each["job_id"] for each in client.get(f"{API}/models/{run}").json()["regions"] if each["job_id"]]
+    assert client.post(f"{API}/jobs/{run}/cancel").json()["cancel_requested"]
+    with web.store.write() as session:
+        assert jobs.get_job(session, region).cancel_requested
+        for each in (run, region):
+            jobs.finish_job(session, each, seeded_store.OWNER, status=JobStatus.CANCELLED, stop_reason="cancelled")
+    assert client.post(f"{API}/jobs/{run}/resume").json()["status"] == "queued"
+    assert client.get(f"{API}/jobs/{region}").json()["job"]["status"] == "queued"
+
+
+def test_what_a_run_delivers_is_downloaded(client, web):
+    made = seeded_store.Seeded(web.store)
+    run = seeded_store.model_run(made, "net")
+    assert "delivered nothing" in problem(client.get(f"{API}/models/{run}/export"), 409)["detail"]
+    seeded_store.decide(made, "net", [], ["r02_rms_norm"])
+    seeded_store.prove(made, "net", seeded_store.evaluation("passed", speedup=1.5))
+    answer = client.get(f"{API}/models/{run}/export")
+    files = read_archive(answer.content)
+    assert files.keys() == {*seeded_store.FILES, "report.md"}
+    assert "/secret" not in files["report.md"] + client.get(f"{API}/jobs/{run}").text
 
 
 def test_health_and_metrics_tell_how_the_server_is(client):

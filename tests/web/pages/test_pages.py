@@ -1,11 +1,13 @@
 """The pages as HTML: what they show in each state, what leads where, and that hostile text stays text."""
 
 import csv
+import io
 import json
 import re
 import time
 import tracemalloc
 import unicodedata
+import zipfile
 from html.parser import HTMLParser
 
 import anyio
@@ -662,7 +664,7 @@ def test_a_model_that_is_proven_shows_its_proof(site, made):
     page = model_page(site, made, "decoder")
     assert "Proven: 1.45× over eager" in page.text
     assert "eager 71.04 25.30–77.33 1.45× 1.39×–1.51×" in page.text
-    assert "kernelwright models show" in page.text
+    assert f"/models/{made.models['decoder']}/model.zip" in page.links
     (proof,) = [link for link in page.links if "?evaluation=" in link]
     assert "correct on 9 input families" in site.get(proof).text
     (task,) = [link for link in page.links if link.startswith("/tasks/local/decoder?")]
@@ -734,8 +736,8 @@ def test_the_longest_kernels_under_torch_compile_are_listed(site, made):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("at-work", "Under way: each region's job looks for a kernel 1 of its 2 jobs have ended: batch"),
-        ("at-work", "go on with kernelwright models resume"),
+        ("at-work", "Under way: each region's job looks for a kernel"),
+        ("at-work", "1 of its 2 jobs have ended: batch"),
         ("at-work", "its job has found nothing yet"),
         ("at-work", "It comes last, when kernels are chosen."),
         ("in-vain", "Nothing was found that makes the model faster end to end"),
@@ -748,6 +750,64 @@ def test_the_longest_kernels_under_torch_compile_are_listed(site, made):
 )
 def test_each_state_of_a_model_says_what_it_means_and_what_to_do(site, made, name, said):
     assert said in model_page(site, made, name).text
+
+
+@pytest.mark.parametrize(
+    ("name", "cancel", "resume", "download"),
+    [("decoder", False, False, True), ("at-work", True, False, False), ("in-vain", False, False, False),
+     ("hostile", False, True, False)],
+)  # fmt: skip
+def test_a_model_offers_what_can_be_done_with_it(site, made, name, cancel, resume, download):
+    page = model_page(site, made, name)
+    buttons = [each.get("id") for each in page.all("button")]
+    assert ("cancel" in buttons, "resume" in buttons) == (cancel, resume)
+    assert (f"/models/{made.models[name]}/model.zip" in page.links) is download
+    assert site.get(f"/models/{made.models[name]}/model.zip").status == (200 if download else 409)
+
+
+def test_a_faster_model_is_downloaded_with_its_kernels_and_its_report(site, made):
+    answer = site.ask("GET", f"/models/{made.models['decoder']}/model.zip")
+    assert answer.headers["content-type"] == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        files = {name: archive.read(name).decode() for name in archive.namelist()}
+    report = files.pop("report.md")
+    assert files == seeded_store.FILES
+    assert "r02_rms_norm" in report
+
+
+def test_a_model_is_submitted_by_its_source_and_cancelled_and_resumed(fresh):
+    answer = fresh.post("/submit", FORM | {"source": OP, "name": "plus", "whole": "run"})
+    assert answer.status_code == 303
+    path = answer.headers["location"]
+    assert re.fullmatch(r"/models/\d+", path)
+    assert "Waits for a worker" in fresh.get(path).text
+    assert fresh.post(f"{path}/cancel").status_code == 303
+    assert "Cancelled, in stage plan" in fresh.get(path).text
+    assert fresh.post(f"{path}/resume").status_code == 303
+    assert "Waits for a worker" in fresh.get(path).text
+
+
+def test_a_plan_alone_can_be_asked_for(fresh):
+    path = fresh.post("/submit", FORM | {"source": OP, "whole": "plan"}).headers["location"]
+    with fresh.deps.store.read() as session:
+        assert get_run(session, int(path.rpartition("/")[2])).options["plan_only"] is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"platform": "cuda"}, "whole models are for cpu"),
+        ({"kernel": "__global__ void f() {}"}, "goes with an op and not with a whole model"),
+    ],
+)
+def test_what_cannot_be_asked_for_a_model_is_said(fresh, changes, said):
+    page = Page(fresh.post("/submit", FORM | {"source": OP, "whole": "run"} | changes))
+    assert (page.status, said in page.text) == (422, True)
+
+
+def test_the_page_of_a_models_job_is_the_models_own(site, made):
+    answer = site.ask("GET", f"/jobs/{made.models['decoder']}")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/models/{made.models['decoder']}")
 
 
 def test_a_model_that_runs_leads_to_its_batch(site, made):
@@ -772,6 +832,18 @@ def test_a_model_whose_proof_failed_is_not_called_proven(fresh):
     assert "Proven" not in text
     assert "wrong_output: values" in text
     assert "as the plan measured it" in text
+
+
+def test_kernels_of_a_model_that_is_not_delivered_say_that_the_proof_decided(fresh):
+    made = seeded_store.Seeded(fresh.deps.store)
+    run = seeded_store.model_run(made, "net")
+    seeded_store.model_jobs(made, "net", {"r02_rms_norm": 3.1, "r04_mul_silu": 1.1})
+    seeded_store.decide(made, "net", [seeded_store.trial("r04_mul_silu", "without", "alike", 1.004, True)], [])
+    seeded_store.prove(made, "net", seeded_store.evaluation("wrong"))
+    text = fresh.get(f"/models/{run}").text
+    assert text.count("nothing is delivered, by the proof") == 1
+    assert "the model is no slower without it (alike, 1.004)" in text
+    assert "shares operators" not in text
 
 
 def test_a_proof_that_was_taken_back_proves_nothing(fresh):

@@ -110,15 +110,11 @@ class JobChoices(BaseModel):
     )
 
 
-class _JobOptions(JobChoices):
+class RunOptions(JobChoices):
+    """The options of what is queued on its own."""
+
     platform: Platform | None = None
     model: Model | None = None
-    translate_from: Platform | None = Field(
-        default=None, description="Translate a kernel of this platform: the task's own, or `source_kernel`."
-    )
-    source_kernel: Annotated[str, Field(min_length=1, max_length=MAX_KERNEL_BYTES)] | None = Field(
-        default=None, description="The kernel to translate, for a task that brings none. It is not run."
-    )
     priority: Literal["low", "normal", "high"] = Field(default="normal", description="`high` is for operators.")
 
     def options(self) -> dict[str, Any]:
@@ -126,7 +122,18 @@ class _JobOptions(JobChoices):
         return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
 
 
-class JobOfTask(_JobOptions):
+class JobOptions(RunOptions):
+    """The options of a job for one op."""
+
+    translate_from: Platform | None = Field(
+        default=None, description="Translate a kernel of this platform: the task's own, or `source_kernel`."
+    )
+    source_kernel: Annotated[str, Field(min_length=1, max_length=MAX_KERNEL_BYTES)] | None = Field(
+        default=None, description="The kernel to translate, for a task that brings none. It is not run."
+    )
+
+
+class JobOfTask(JobOptions):
     """A job for a built-in task."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_JOB_TASK]})
@@ -134,7 +141,7 @@ class JobOfTask(_JobOptions):
     task: Annotated[str, Field(pattern=TASK_REF, description="suite/name of a built-in task.")]
 
 
-class JobOfSource(_JobOptions):
+class JobOfSource(JobOptions):
     """A job for an op of one's own."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_JOB_SOURCE]})
@@ -170,7 +177,7 @@ class Job(BaseModel):
 
     id: int = Field(examples=[7])
     task: JobTask
-    kind: str = Field(description="`optimize`, or `evaluate` for one candidate.")
+    kind: str = Field(description="`optimize`, `evaluate` for one candidate, or `model` for a whole model.")
     platform: str
     sandbox: str
     model: str | None

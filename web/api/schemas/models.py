@@ -1,16 +1,66 @@
-"""Responses on runs over whole models."""
+"""Requests and responses on runs over whole models."""
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from db.records import JobStatus, ModelRunHead, TaskHead
+from service.jobs.spec import PLAN_ONLY
 from service.submissions.jobs import OPTIONS
 from service.views.evaluation import Ratio
 from service.views.models import ModelRunLine, ModelRunView, RegionLine
-from web.api.schemas.jobs import TAGS_DESCRIPTION, JobTask
+from web.api.parameters import TASK_REF
+from web.api.schemas.jobs import TAGS_DESCRIPTION, JobTask, OpName, RunOptions, Source, body_form
+
+MODEL_EXAMPLE = """import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Linear(512, 512)
+
+    def forward(self, x):
+        return torch.softmax(self.out(torch.tanh(x) * 2.0), dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(256, 512)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+class _ModelOptions(RunOptions):
+    plan_only: bool = Field(default=False, description="Only find where time goes and what there is to gain.")
+
+
+class ModelOfTask(_ModelOptions):
+    """A run over a task of the server."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"task": "kernelbench-level3/1_MLP", "rounds": 2}]})
+
+    task: Annotated[str, Field(pattern=TASK_REF, description="suite/name of a task.")]
+
+
+class ModelOfSource(_ModelOptions):
+    """A run over a model of one's own."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"source": MODEL_EXAMPLE, "name": "net", "plan_only": True}]}
+    )
+
+    source: Source
+    name: OpName = "model"
+
+
+ModelRequest = Annotated[
+    Annotated[ModelOfTask, Tag("of_task")] | Annotated[ModelOfSource, Tag("of_source")], Discriminator(body_form)
+]
 
 
 class Interval(BaseModel):
@@ -106,12 +156,16 @@ class ModelRegion(BaseModel):
 class ModelTrial(BaseModel):
     """A decision on one kernel, by a trial of the whole model."""
 
-    name: str = Field(description="The region whose kernel it is about.")
+    name: str = Field(description="The region whose kernel it is about; `all`: all kernels in place.")
     question: str = Field(
         description="`passes`: does the model pass with it? `without`: is the model better off without it? `whole`: is"
-        " one kernel for all of it better?"
+        " one kernel for all of it better? `proof`: does all of it hold at full precision? `proof without`: does"
+        " it hold without this one?"
     )
-    decision: str = Field(description="better, worse, alike or open; a verdict where the model did not pass.")
+    decision: str = Field(
+        description="better, worse, alike or open; a verdict where the model did not pass; of a"
+        " proof also passed, and slower (than eager or torch.compile)."
+    )
     ratio: float | None
     taken_out: bool
     message: str
@@ -137,7 +191,7 @@ class ModelRunWhole(_Run):
         return cls(
             **_run(run),
             schema="kernelwright.model/1",
-            options={name: value for name, value in run.options.items() if name in OPTIONS},
+            options={name: value for name, value in run.options.items() if name in (*OPTIONS, PLAN_ONLY)},
             plan=dict(run.plan),
             regions=[ModelRegion.of(line) for line in view.regions],
             trials=[

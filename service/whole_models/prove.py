@@ -1,0 +1,142 @@
+"""The proof of what is delivered; where it refuses that, the kernels that it is proven without.
+
+Trials ask less than a proof (docs/timing.md, "Trials and proofs"): inputs are drawn anew, calls are timed longer, and
+torch.compile is timed beside. So a proof may refuse what passed its trials. Kernels are then taken out one at a time,
+the most suspect first, and what is left is proven in the same way. Each proof is stored, and no source is proven twice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from db.records import EvaluationRecord
+from service.whole_models.assemble import ALL, Assembly, Kernel, Trial
+from tasks.outcomes import NOT_JUDGED, Verdict, candidate_hash
+
+SUSPECTS = 4
+"""The most kernels of one assembly that are suspected. With n of them there are at most 2n proofs of it."""
+
+SLOWER = "slower"
+"""The decision of a proof that passed and showed eager or torch.compile to be faster."""
+
+_NAMES = {"eager": "eager", "compile": "torch.compile"}
+
+
+@dataclass
+class Prover:
+    """Proves what is delivered.
+
+    Attributes:
+        source_of: the model with some kernels, as a candidate.
+        known: decisions that were stored.
+        evaluate: evaluates a candidate at full precision, and stores that.
+        read: the stored evaluation with this id.
+        record: stores a decision.
+        on_progress: called with a few words on each proof.
+    """
+
+    source_of: Callable[[Sequence[Kernel]], str]
+    known: Sequence[Mapping[str, object]]
+    evaluate: Callable[[str], EvaluationRecord]
+    read: Callable[[str], EvaluationRecord]
+    record: Callable[[Trial], None]
+    on_progress: Callable[[str], None]
+
+    def prove(self, assembly: Assembly) -> tuple[Assembly, EvaluationRecord]:
+        """Prove an assembly, or the first that holds of those with fewer kernels and of the other one.
+
+        Returns:
+            What holds, with its proof. Where nothing does: what was given, with the proof that refuses it.
+
+        Raises:
+            Cancelled: cancellation was requested; proofs that were made are stored.
+            SandboxUnavailable: there is no sandbox to work with.
+        """
+        given = self._proof(assembly, ALL)
+        if outcome(given) in {Verdict.PASSED, *NOT_JUDGED}:
+            return assembly, given
+        search = [self._with_fewer(assembly, given), self._other(assembly)]
+        if outcome(given) == SLOWER:  # fewer kernels that pay are seldom faster; another assembly may be
+            search.reverse()
+        for attempts in search:
+            for attempt, proof in attempts:
+                if outcome(proof) == Verdict.PASSED:
+                    return attempt, proof
+        return assembly, given
+
+    def _other(self, assembly: Assembly) -> Iterator[tuple[Assembly, EvaluationRecord]]:
+        if assembly.other is not None:
+            yield assembly.other, self._proof(assembly.other, assembly.kernels[-1].name)
+
+    def _with_fewer(self, assembly: Assembly, given: EvaluationRecord) -> Iterator[tuple[Assembly, EvaluationRecord]]:
+        """The assembly without each suspect, and then without the first two, three and so on."""
+        suspects = suspected(assembly.kernels, given)[:SUSPECTS]
+        outs = [[each] for each in suspects]
+        if outcome(given) != SLOWER:
+            outs += [suspects[:count] for count in range(2, len(suspects) + 1)]
+        for out in outs:
+            kernels = tuple(each for each in assembly.kernels if each not in out)
+            if not kernels:
+                return
+            fewer = Assembly(kernels, self.source_of(kernels))
+            proof = self._proof(fewer, out[-1].name)
+            yield fewer, proof
+            if outcome(proof) == SLOWER != outcome(given):
+                return  # the cause is out, and fewer kernels would be slower still
+
+    def _proof(self, assembly: Assembly, out: str) -> EvaluationRecord:
+        """The proof of an assembly. `out` names the kernel that was taken out last."""
+        digest = candidate_hash(assembly.source)
+        for each in self.known:
+            if each.get("candidate") == digest and each.get("evaluation"):
+                return self.read(str(each["evaluation"]))
+        without = "" if out == ALL else f" without {out}"
+        self.on_progress(f"measuring what is delivered{without}, at full precision")
+        proof = self.evaluate(assembly.source)
+        found = outcome(proof)
+        if found not in NOT_JUDGED:
+            self.record(
+                Trial(
+                    name=out,
+                    question="proof" if out == ALL else "proof without",
+                    candidate=digest,
+                    champion="",
+                    decision=found,
+                    ratio=proof.measurements.speedup,
+                    taken_out=out != ALL and found == Verdict.PASSED,
+                    message=_message(proof),
+                    kernels=tuple(each.name for each in assembly.kernels),
+                    evaluation=proof.id,
+                )
+            )
+        return proof
+
+
+def outcome(proof: EvaluationRecord) -> str:
+    """`passed`, `slower` than eager or torch.compile, or another verdict."""
+    if proof.verdict == Verdict.PASSED and faster_baselines(proof.result):
+        return SLOWER
+    return str(proof.verdict)
+
+
+def suspected(kernels: Sequence[Kernel], refused: EvaluationRecord) -> list[Kernel]:
+    """The kernels, the one first that is the cause most likely.
+
+    A message may name a kernel. A wrong result comes most likely of the kernel with the largest error in its own task.
+    A model that is slower has the least to lose by the kernel that saves least.
+    """
+    if outcome(refused) == SLOWER:
+        return sorted(kernels, key=lambda each: (each.saved_ms, each.name))
+    return sorted(kernels, key=lambda each: (each.name not in refused.message, -each.error, each.name))
+
+
+def faster_baselines(result: Mapping[str, Any]) -> list[str]:
+    """Those of eager and torch.compile that are faster than what was proven with this result: it is not delivered."""
+    speedup = result.get("speedup") or {}
+    return [name for name in ("eager", "compile") if name in speedup and speedup[name]["high"] < 1]
+
+
+def _message(proof: EvaluationRecord) -> str:
+    if outcome(proof) == SLOWER:
+        return f"faster without any kernel: {' and '.join(_NAMES[name] for name in faster_baselines(proof.result))}"
+    return proof.message[:500]
