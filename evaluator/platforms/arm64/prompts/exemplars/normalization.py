@@ -53,8 +53,8 @@ static inline float sum_of_squares(const float *x, float mean, long n) {
     return whole(a, b, c, d);
 }
 
-static inline svfloat32_t finish(svbool_t pg, svfloat32_t x, svfloat32_t w, svfloat32_t b, float scale, float shift) {
-    svfloat32_t value = svmad_x(pg, x, svdup_f32(scale), shift);
+static inline svfloat32_t finish(svbool_t pg, svfloat32_t x, svfloat32_t w, svfloat32_t b, float mean, float scale) {
+    svfloat32_t value = svmul_x(pg, svsub_x(pg, x, mean), scale);
     return svmax_x(pg, svmad_x(pg, value, w, b), 0.0f); /* fmax keeps NaN, fmaxnm drops it */
 }
 
@@ -62,16 +62,16 @@ void layer_norm_relu(const float *x, const float *weight, const float *bias, flo
     svbool_t all = svptrue_b32();
     for (long row = 0; row < rows; row++, x += n, y += n) {
         float mean = sum(x, n) / n;
-        float scale = 1.0f / sqrtf(sum_of_squares(x, mean, n) / n + eps), shift = -mean * scale;
+        float scale = 1.0f / sqrtf(sum_of_squares(x, mean, n) / n + eps);
         long i = 0, step = 4 * svcntw();
         for (; i <= n - step; i += step) { /* lanes of x, weight and bias belong together */
             svfloat32x4_t part = svld4(all, x + i), w = svld4(all, weight + i), b = svld4(all, bias + i);
-#define FINISH(number) finish(all, svget4(part, number), svget4(w, number), svget4(b, number), scale, shift)
+#define FINISH(number) finish(all, svget4(part, number), svget4(w, number), svget4(b, number), mean, scale)
             svst4(all, y + i, svcreate4(FINISH(0), FINISH(1), FINISH(2), FINISH(3)));
         }
         for (; i < n; i += svcntw()) {
             svbool_t pg = svwhilelt_b32(i, n);
-            svst1(pg, y + i, finish(pg, svld1(pg, x + i), svld1(pg, weight + i), svld1(pg, bias + i), scale, shift));
+            svst1(pg, y + i, finish(pg, svld1(pg, x + i), svld1(pg, weight + i), svld1(pg, bias + i), mean, scale));
         }
     }
 }
