@@ -171,7 +171,7 @@ def shared_docker_sandbox(docker_sandbox: DockerSandbox) -> Iterator[SharedConta
 
 @pytest.fixture(scope="session")
 def shared_riscv_sandbox(sandbox_of: SandboxOf) -> Iterator[SharedContainerSandbox]:
-    """The same for platform riscv."""
+    """The same for platforms riscv and arm64, which share an image."""
     with contextlib.closing(SharedContainerSandbox(sandbox_of("riscv"))) as sandbox:
         yield sandbox
 

@@ -324,9 +324,10 @@ ROOMS = {
         "pool": ". correctness isolation platforms protocol",
         "protocol": "",
         "runner": "protocol runner/platforms",
-        "runner/platforms": "protocol runner runner/platforms/cpu runner/platforms/cuda runner/platforms/hip "
-        "runner/platforms/on_gpu runner/platforms/opencl runner/platforms/riscv runner/platforms/simulated "
-        "runner/platforms/triton",
+        "runner/platforms": "protocol runner runner/platforms/arm64 runner/platforms/cpu runner/platforms/cuda "
+        "runner/platforms/emulated runner/platforms/hip runner/platforms/on_gpu runner/platforms/opencl "
+        "runner/platforms/riscv runner/platforms/simulated runner/platforms/triton",
+        "runner/platforms/arm64": "runner/platforms/emulated",
         "runner/platforms/cpu": "protocol runner runner/platforms/cpu/profiling",
         "runner/platforms/cpu/profiling": "protocol",
         "runner/platforms/cuda": "protocol runner runner/platforms/cpu runner/platforms/cuda/library "
@@ -336,7 +337,8 @@ ROOMS = {
         "runner/platforms/on_gpu": "protocol runner runner/platforms/cpu",
         "runner/platforms/hip": "runner/platforms/cuda runner/platforms/gpu",
         "runner/platforms/opencl": "runner/platforms/cpu",
-        "runner/platforms/riscv": "protocol runner runner/platforms runner/platforms/cpu",
+        "runner/platforms/emulated": "protocol runner runner/platforms runner/platforms/cpu",
+        "runner/platforms/riscv": "runner/platforms/emulated",
         "runner/platforms/simulated": "protocol runner runner/platforms runner/platforms/cpu",
         "runner/platforms/triton": "protocol runner runner/platforms/cpu runner/platforms/gpu",
         "timing": ". correctness isolation pool protocol",

@@ -1,12 +1,13 @@
 """One folder a platform: what is particular to a language on a kind of device."""
 
+from evaluator.platforms.arm64.platform import ARM64
 from evaluator.platforms.base import Device, Platform, PromptFiles
 from evaluator.platforms.cpu.platform import CpuPlatform
 from evaluator.platforms.cuda.platform import CudaPlatform
 from evaluator.platforms.gpu.platform import on_device
 from evaluator.platforms.hip.platform import HipPlatform
 from evaluator.platforms.opencl.platform import OpenclPlatform
-from evaluator.platforms.riscv.platform import RiscvPlatform
+from evaluator.platforms.riscv.platform import RISCV
 from evaluator.platforms.simulated.platform import SimulatedPlatform
 from evaluator.platforms.triton.platform import TritonPlatform
 
@@ -21,7 +22,7 @@ __all__ = [
     "screening_platform",
 ]
 
-PLATFORM_NAMES = ("cpu", "simulated", "riscv", "cuda", "opencl", "triton", "hip")
+PLATFORM_NAMES = ("cpu", "simulated", "riscv", "arm64", "cuda", "opencl", "triton", "hip")
 
 
 SCREENED = ("cuda", "triton", "hip")
@@ -45,7 +46,9 @@ def load_platform(name: str, device: int = 0) -> Platform:
     if name == "simulated":
         return SimulatedPlatform()
     if name == "riscv":
-        return RiscvPlatform()
+        return RISCV
+    if name == "arm64":
+        return ARM64
     if name == "opencl":
         return OpenclPlatform()
     if name in SCREENED:

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.platforms import opencl_candidates
-from tests.platforms.riscv_candidates import ATTACKS, LOOP, candidate
+from tests.platforms import arm64_candidates, opencl_candidates
+from tests.platforms.emulated_candidates import LOOP
+from tests.platforms.riscv_candidates import ATTACKS, candidate
 
 OP = """
 import torch
@@ -150,6 +151,17 @@ RISCV = Kit(
             "patches the compiler in PATH",
             "claims a count and launches nothing",
         )
+    },
+)
+
+ARM64 = Kit(
+    right=arm64_candidates.candidate(),
+    slower=arm64_candidates.candidate(f"{LOOP} {LOOP}"),
+    wrong=arm64_candidates.candidate(f"{LOOP} y[rows * n - 3] += 0.25f;"),
+    raises=arm64_candidates.candidate(before="raise RuntimeError('no such kernel')"),
+    cheats={
+        name: arm64_candidates.ATTACKS[name].source  # what meets the others is the code of riscv
+        for name in ("right at 128 bits alone", "changes what the launcher keeps by vectors")
     },
 )
 
@@ -316,6 +328,7 @@ KITS = {
     "cpu": CPU,
     "simulated": SIMULATED,
     "riscv": RISCV,
+    "arm64": ARM64,
     "cuda": SCREENED,
     "opencl": OPENCL,
     "triton": TRITON,

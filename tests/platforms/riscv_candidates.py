@@ -2,29 +2,7 @@
 
 from tasks.outcomes import Verdict
 from tests.platforms.cases import Attack, Honest, op
-
-FILE = '''
-import riscv
-
-SOURCE = r"""
-#include <riscv_vector.h>
-#include <stdint.h>
-{c}
-"""
-kernels = riscv.build(SOURCE)
-
-
-class ModelNew:
-    def __init__(self, features):
-        self.features = features
-        self.calls = 0
-
-    def __call__(self, x):
-        y = riscv.empty_like(x)
-        {before}
-        kernels.scaled_relu(x, riscv.state("weight"), y, x.numel() // self.features, self.features)
-        return y
-'''
+from tests.platforms.emulated_candidates import LOOP, Dialect, attacks_of, gaining_nothing, honest_of
 
 ROW = """
 static void one_row(const float *x, const float *w, float *y, long n) {
@@ -39,50 +17,16 @@ static void one_row(const float *x, const float *w, float *y, long n) {
 }
 """
 
-LOOP = "for (long row = 0; row < rows; row++) one_row(x + row * n, w, y + row * n, n);"
-HEAD = "void scaled_relu(const float *x, const float *w, float *y, long rows, long n)"
 
-
-def candidate(body: str = LOOP, *, before: str = "pass", top: str = "") -> str:
-    """A candidate for `kits.OP` whose C function has this body; `before`: what its Python does in a call."""
-    return FILE.format(c=f"{ROW}{top}\n{HEAD} {{ {body} }}", before=before)
-
-
-def _system_call(number: int) -> str:
+def system_call(number: int) -> str:
     return f'register long a7 __asm__("a7") = {number}; __asm__ volatile("ecall" : : "r"(a7) : "a0", "memory");'
 
 
-_FAKE_COMPILER = r"""
-import os, pathlib, shutil, subprocess
-fake = pathlib.Path("clang-19")
-fake.write_text("#!/bin/sh\nsed -i s/one_row_wrong/one_row/ $(ls *.c)\nexec /usr/bin/clang-19 \"$@\"\n")
-fake.chmod(0o755)
-os.environ["PATH"] = os.getcwd() + ":" + os.environ.get("PATH", "")
-shutil.which = lambda *a, **k: str(fake.absolute())
-subprocess.run = subprocess.Popen = None
-"""
-
-_FORGED_COUNTS = """
-import json
-from referee.protocol import framing
-sent = framing.send
-def forged(sock, message):
-    if "program" in message:
-        message = {**message, "runs": [{"counts": {"total": 1}, "launches": [1], "changed": []}] * 3}
-        message["program"] = {**message["program"], "launches": []}
-    return sent(sock, message)
-framing.send = forged
-"""
+RISCV = Dialect("riscv", "riscv_vector.h", ROW, "__riscv_vfadd(p, a, vl)", system_call, written="writes 4 bytes")
+candidate = RISCV.candidate
 
 ATTACKS: dict[str, Attack] = {
-    "computes with torch": Attack(
-        candidate(before="import torch; return torch.relu(torch.ones(64, 256)) + 1"),
-        Verdict.CRASHED,
-        "forward returned Tensor; on this platform it returns arrays of riscv",
-    ),
-    "looks at numbers": Attack(
-        candidate(before="return x if x.item() > 0 else y"), Verdict.CRASHED, "has no attribute 'item'"
-    ),
+    **attacks_of(RISCV),
     "right at 128 bits alone": Attack(
         candidate(f"{LOOP} if (__riscv_vsetvlmax_e32m1() == 16) y[rows * n - 1] += 1.0f;"),
         Verdict.WRONG_OUTPUT,
@@ -99,9 +43,6 @@ ATTACKS: dict[str, Attack] = {
         ),
         Verdict.CRASHED,
         "at vlen 256, scaled_relu (+",
-    ),
-    "writes behind its output": Attack(
-        candidate(f"{LOOP} y[rows * n] = 0.0f;"), Verdict.CRASHED, "writes 4 bytes at 0 bytes behind the end of array 1"
     ),
     "an atomic addition behind its output": Attack(
         candidate(LOOP + '__asm__ volatile("amoadd.w x0, %0, (%1)" : : "r"(1), "r"(y + rows * n) : "memory");'),
@@ -121,28 +62,6 @@ ATTACKS: dict[str, Attack] = {
         Verdict.CRASHED,
         "at 0 bytes behind the end of array 1",
     ),
-    "reads before its input": Attack(
-        candidate(f"{LOOP} y[0] += 0.0f * x[-1];"), Verdict.CRASHED, "at 4 bytes before the start of array 0"
-    ),
-    "writes to the weights": Attack(
-        candidate(f"{LOOP} ((float *)w)[0] = 1.0f;"), Verdict.CRASHED, "weight, 1,024 bytes), which is read-only"
-    ),
-    "searches for its count": Attack(
-        candidate(
-            f"{LOOP} for (uint64_t a = 0x7ffff7ffe000; a > 0x7ff000000000; a -= 4096)"
-            "if (*(volatile uint64_t *)a == 1) *(volatile uint64_t *)a = 0;"
-        ),
-        Verdict.CRASHED,
-        "at vlen 128, ",
-    ),
-    "reads what the launcher keeps": Attack(
-        candidate(f"{LOOP} *(volatile uint64_t *)0x4000000000 = 0;"), Verdict.CRASHED, "belongs to no array"
-    ),
-    "counts from the start again": Attack(
-        candidate(LOOP + _system_call(19287)), Verdict.CRASHED, "make system call 19287; they may make none"
-    ),
-    "opens a file": Attack(candidate(LOOP + _system_call(56)), Verdict.CRASHED, "system call 56"),
-    "maps memory": Attack(candidate(LOOP + _system_call(222)), Verdict.CRASHED, "system call 222"),
     "calls the emulator": Attack(
         candidate(
             LOOP + '__asm__ volatile(".option norvc\\nslli x0, x0, 0x1f\\nebreak\\nsrai x0, x0, 7\\n.option rvc");'
@@ -160,128 +79,13 @@ ATTACKS: dict[str, Attack] = {
         Verdict.CRASHED,
         "reads a clock or a counter",
     ),
-    "ends before its work is done": Attack(
-        candidate(LOOP.replace("row < rows", "row < rows / 2") + _system_call(94)), Verdict.WRONG_OUTPUT, "output"
-    ),
-    "writes nothing": Attack(candidate(""), Verdict.WRONG_OUTPUT, "output"),
-    "launches nothing": Attack(candidate(before="return y"), Verdict.WRONG_OUTPUT, "output"),
-    "puts its result into the input": Attack(
-        candidate(LOOP + "for (long i = 0; i < rows * n; i++) ((float *)x)[i] = y[i];"),
-        Verdict.WRONG_OUTPUT,
-        "input tensor 0 was changed by the call",
-    ),
-    "patches the compiler in PATH": Attack(
-        candidate(LOOP.replace("one_row", "one_row_wrong"), top=ROW.replace("one_row", "one_row_wrong").replace(
-            "__riscv_vfadd(p, a, vl)", "p")).replace("import riscv\n", f"import riscv\n{_FAKE_COMPILER}", 1),
-        Verdict.WRONG_OUTPUT,
-        "output",
-    ),
-    "claims a count and launches nothing": Attack(
-        candidate().replace("import riscv\n", f"import riscv\n{_FORGED_COUNTS}", 1), Verdict.WRONG_OUTPUT, "output"
-    ),
-    "defines what calls it": Attack(
-        candidate(top="void kw_launch(uint64_t i, const void *a) {}"), Verdict.BUILD_FAILED, "kw_launch"
-    ),
-    "defines the entry point": Attack(
-        candidate(top="void _start(void) {}"), Verdict.BUILD_FAILED, "duplicate symbol: _start"
-    ),
-    "an option of its own": Attack(
-        candidate().replace("build(SOURCE)", 'build(SOURCE, flags=("-O3", "-fplugin=./x.so"))'),
-        Verdict.WRONG_OUTPUT,
-        "only these may be given",
-    ),
-    "prints": Attack(
-        candidate(LOOP + 'puts("done");', top="int puts(const char *);"), Verdict.BUILD_FAILED, "undefined symbol: puts"
-    ),
-    "never ends": Attack(candidate(LOOP + "for (;;) __asm__ volatile(\"\");"), Verdict.TIMED_OUT, "did not end within"),
-    "a stack without end": Attack(
-        candidate(LOOP + "y[0] += 0.0f * deep(y, 1 << 20);",
-                  top="static __attribute__((noinline)) float deep(volatile float *y, long n)"
-                  "{ volatile float a[64]; a[n & 63] = y[0]; return n ? deep(y, n - 1) + a[n & 63] : a[0]; }"),
-        Verdict.CRASHED,
-        "at vlen 128, deep (+",
-    ),
-}  # fmt: skip
-
-GAINS_NOTHING: dict[str, str] = {
-    # Its program of the first call is that of all calls, so what it would launch later is never run.
-    "launches less in later calls": candidate(before="self.calls += 1; rows = x.numel() // self.features").replace(
-        "x.numel() // self.features, self.features", "rows if self.calls < 3 else 1, self.features"
-    ),
-    # It is stopped while kernels run, they run under another user, and nobody opens their memory to it.
-    "looks for the guest from a thread": candidate().replace(
-        "import riscv\n",
-        "import riscv, threading, glob\n"
-        "def look():\n"
-        "    while True:\n"
-        "        for path in glob.glob('/proc/[0-9]*/mem'):\n"
-        "            try:\n"
-        "                if b'qemu' in open(path.replace('mem', 'cmdline'), 'rb').read():\n"
-        "                    open(path, 'r+b').write(b'0')\n"
-        "            except OSError:\n"
-        "                pass\n"
-        "threading.Thread(target=look, daemon=True).start()\n",
-        1,
-    ),
 }
+
+GAINS_NOTHING: dict[str, str] = gaining_nothing(RISCV)
 """Candidates that pass with the count of `candidate()`, whatever they try."""
 
 HONEST: dict[str, Honest] = {
-    "plain C that the compiler vectorises": Honest(
-        op("return x * y + 1.5", arguments="x, y", inputs="torch.randn(33, 100), torch.randn(33, 100)"),
-        '''
-import riscv
-
-kernels = riscv.build(r"""
-void fused(const float *restrict x, const float *restrict y, float *restrict out, long n, float added) {
-    for (long i = 0; i < n; i++) out[i] = x[i] * y[i] + added;
-}
-""")
-
-
-class ModelNew:
-    def __call__(self, x, y):
-        out = riscv.empty_like(x)
-        kernels.fused(x, y, out, x.numel(), 1.5)
-        return out
-''',
-    ),
-    "softmax in two kernels with an array between": Honest(
-        op("return torch.softmax(x, -1)"),
-        '''
-import riscv
-
-kernels = riscv.build(r"""
-#include <math.h>
-void row_maximum(const float *x, float *most, long rows, long n) {
-    for (long row = 0; row < rows; row++) {
-        float found = x[row * n];
-        for (long i = 1; i < n; i++) {
-            float value = x[row * n + i];
-            found = value > found || value != value ? value : found; /* NaN stays */
-        }
-        most[row] = found;
-    }
-}
-void exponentials(const float *x, const float *most, float *y, long rows, long n) {
-    for (long row = 0; row < rows; row++) {
-        float sum = 0;
-        for (long i = 0; i < n; i++) sum += y[row * n + i] = expf(x[row * n + i] - most[row]);
-        for (long i = 0; i < n; i++) y[row * n + i] /= sum;
-    }
-}
-""")
-
-
-class ModelNew:
-    def __call__(self, x):
-        rows, n = x.shape
-        most, y = riscv.empty((rows,), x.dtype), riscv.empty_like(x)
-        kernels.row_maximum(x, most, rows, n)
-        kernels.exponentials(x, most, y, rows, n)
-        return y
-''',
-    ),
+    **honest_of(RISCV),
     "a function in assembly": Honest(
         op("return x + y", arguments="x, y", inputs="torch.randn(37, 41), torch.randn(37, 41)"),
         '''
@@ -343,72 +147,5 @@ class ModelNew(nn.Module):
         kernels.linear(x, riscv.state("linear.weight"), riscv.state("linear.bias"), y, x.shape[0], 48, 30)
         return y
 ''',
-    ),
-    "integers and several outputs": Honest(
-        op(
-            "return x.sum(-1), x.amax(-1)",
-            inputs="torch.randint(-1000, 1000, (23, 65))",
-        ),
-        '''
-import riscv
-import torch
-
-kernels = riscv.build(r"""
-#include <stdint.h>
-void sum_and_maximum(const int64_t *x, int64_t *sum, int64_t *most, long rows, long n) {
-    for (long row = 0; row < rows; row++, x += n) {
-        int64_t total = 0, found = x[0];
-        for (long i = 0; i < n; i++) {
-            total = (int64_t)((uint64_t)total + (uint64_t)x[i]);
-            found = x[i] > found ? x[i] : found;
-        }
-        sum[row] = total;
-        most[row] = found;
-    }
-}
-""", flags=("-O2", "-funroll-loops"))
-
-
-class ModelNew:
-    def __call__(self, x):
-        rows, n = x.shape
-        total, most = riscv.empty(rows, torch.int64), riscv.empty(rows, torch.int64)
-        kernels.sum_and_maximum(x, total, most, rows, n)
-        return total, most
-''',
-    ),
-    "half precision": Honest(
-        op("return x * 2 + y", arguments="x, y", inputs="torch.randn(31, 33).half(), torch.randn(31, 33).half()"),
-        '''
-import riscv
-
-kernels = riscv.build(r"""
-void fused(const _Float16 *x, const _Float16 *y, _Float16 *out, long n) {
-    for (long i = 0; i < n; i++) out[i] = (_Float16)(2.0f * (float)x[i] + (float)y[i]);
-}
-""", flags=("-O3", "-fno-vectorize", "-fno-slp-vectorize"))
-
-
-class ModelNew:
-    def __call__(self, x, y):
-        out = riscv.empty_like(x)
-        kernels.fused(x, y, out, x.numel())
-        return out
-''',
-    ),
-    "changes its input in place, as the reference does": Honest(
-        op("return x.mul_(2)", inputs="torch.randn(16, 50)"),
-        """
-import riscv
-
-kernels = riscv.build("void twice(float *x, float *y, long n) { for (long i = 0; i < n; i++) y[i] = x[i] *= 2; }")
-
-
-class ModelNew:
-    def __call__(self, x):
-        y = riscv.empty_like(x)
-        kernels.twice(x, y, x.numel())
-        return y
-""",
     ),
 }

@@ -33,7 +33,8 @@ SCREENING = [name for name in PLATFORM_NAMES if name not in TIMED]
 
 def grouped(names: Iterable[str], *more: str) -> list[object]:
     """Platforms as parameters: the tests of each, here and elsewhere, share its containers."""
-    return [pytest.param(name, *more, marks=pytest.mark.xdist_group(name)) for name in names]
+    shared = {"arm64": "riscv"}
+    return [pytest.param(name, *more, marks=pytest.mark.xdist_group(shared.get(name, name))) for name in names]
 
 
 PLATFORMS = grouped(PLATFORM_NAMES)
@@ -52,7 +53,7 @@ def shared_of(
 ) -> SandboxOf:
     """By the platform's name: one container for many evaluations."""
     ones = {
-        "riscv": shared_riscv_sandbox,
+        **dict.fromkeys(("riscv", "arm64"), shared_riscv_sandbox),
         "opencl": shared_opencl_sandbox,
         "cuda": shared_cuda_sandbox,
         "hip": shared_hip_sandbox,
@@ -69,7 +70,7 @@ def test_there_is_a_kit_for_each_platform() -> None:
 
 
 def test_an_unknown_platform_is_refused_by_name() -> None:
-    with pytest.raises(KeyError, match=r"unknown 'abacus'.*cpu, simulated, riscv, cuda, opencl, triton, hip"):
+    with pytest.raises(KeyError, match=r"unknown 'abacus'.*cpu, simulated, riscv, arm64, cuda, opencl, triton, hip"):
         load_platform("abacus")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
 from evaluator.referee.protocol import kernel_program as kp
 from evaluator.referee.protocol.instructions import VLENS, peaks
+from evaluator.referee.runner.platforms.emulated import program as described
 from evaluator.referee.runner.platforms.riscv import instruction_table
-from evaluator.referee.runner.platforms.riscv.program import Builder, module
 from sandbox.base import Command, Limits, Sandbox
 from tasks.build import task_from_source
 from tasks.outcomes import Verdict
@@ -22,6 +23,7 @@ from tests.platforms.screened import exemplars_of
 from tests.support.sandboxes import SandboxOf
 
 ROOT = Path(__file__).parents[2]
+Builder, module = partial(described.Builder, "riscv"), partial(described.module, "riscv")
 EFFORT = Effort(memory_mb=3072, measure_budget_s=1.0, baselines=("eager",), call_timeout_s=5.0)
 
 pytestmark = pytest.mark.xdist_group("riscv")  # they share a container
@@ -105,8 +107,8 @@ COUNT_AGAIN = """
 import json, sys
 from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
-from benchmarks import riscv_reference
-print(json.dumps(riscv_reference.table(riscv_reference.counted())))
+from benchmarks import emulated_reference
+print(json.dumps(emulated_reference.table(emulated_reference.counted(emulated_reference.RISCV))))
 """
 
 
@@ -116,7 +118,7 @@ def test_the_table_of_eager_is_what_plain_loops_are_counted_to_take(sandbox_of: 
     left_out = shutil.ignore_patterns("__pycache__", "platforms_of_the_host")
     shutil.copytree(ROOT / "evaluator" / "referee", package / "evaluator" / "referee", ignore=left_out)
     (package / "benchmarks").mkdir()
-    shutil.copy(ROOT / "benchmarks" / "riscv_reference.py", package / "benchmarks")
+    shutil.copy(ROOT / "benchmarks" / "emulated_reference.py", package / "benchmarks")
     for folder in ("evaluator", "benchmarks", "."):
         (package / folder / "__init__.py").touch()
     (package / "__main__.py").write_text(COUNT_AGAIN)

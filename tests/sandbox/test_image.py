@@ -112,7 +112,7 @@ def test_the_image_holds_what_it_must_and_nothing_of_its_making(docker_sandbox: 
 
 RISCV_PROBE = """
 import json, os, shutil
-programs = {name: shutil.which(name) for name in ("clang-19", "ld.lld-19", "qemu-riscv64", "g++")}
+programs = {name: shutil.which(name) for name in ("clang-19", "ld.lld-19", "qemu-riscv64", "qemu-aarch64", "g++")}
 files = [os.path.join(top, name) for top, _, names in os.walk("/usr") for name in names]
 setuid = [path for path in files if os.lstat(path).st_mode & 0o6000]
 emulators = sorted(name for name in os.listdir("/usr/bin") if name.startswith("qemu-"))
@@ -121,7 +121,9 @@ print(json.dumps([programs, emulators, setuid, os.listdir("/mnt"), os.listdir("/
 
 
 @pytest.mark.docker
-def test_the_image_of_riscv_holds_its_compiler_and_one_emulator(sandbox_of: SandboxOf, tmp_path: Path) -> None:
+def test_the_image_of_riscv_and_arm64_holds_their_compiler_and_two_emulators(
+    sandbox_of: SandboxOf, tmp_path: Path
+) -> None:
     package = tmp_path / "probe"
     package.mkdir()
     (package / "__main__.py").write_text(RISCV_PROBE)
@@ -129,7 +131,7 @@ def test_the_image_of_riscv_holds_its_compiler_and_one_emulator(sandbox_of: Sand
     assert done.exit_code == 0, done.stderr
     programs, emulators, setuid, left_over, scratch = json.loads(done.stdout)
     assert [name for name, path in programs.items() if path is None] == ["g++"]
-    assert (emulators, setuid, left_over, scratch) == (["qemu-riscv64"], [], [], [])
+    assert (emulators, setuid, left_over, scratch) == (["qemu-aarch64", "qemu-riscv64"], [], [], [])
 
 
 HIP_PROBE = """

@@ -27,10 +27,12 @@ def load_platform(name: str, device: int) -> Platform:
         from .simulated import SimulatedPlatform
 
         return SimulatedPlatform(device)
-    if name == "riscv":
-        from .riscv import RiscvPlatform
+    if name in ("riscv", "arm64"):
+        from ..protocol import instructions
+        from .emulated import EmulatedPlatform
 
-        return RiscvPlatform(device)
+        widest = instructions.RISCV if name == "riscv" else instructions.ARM64
+        return EmulatedPlatform(name, widest, device)
     if name in ("cuda", "hip"):
         from .screened.cuda import Cuda
         from .screened.platform import ScreenedPlatform

@@ -1,8 +1,8 @@
-"""Programs of platform `riscv`: C source, arrays, and calls of its functions on them, as data.
+"""Programs of platforms `riscv` and `arm64`: C source, arrays, and calls of its functions on them, as data.
 
 A candidate's Python builds a program out of symbolic arrays before it could have seen an input
-(`runner/platforms/riscv/program.py`). The referee keeps it and has it run (`platforms/riscv.py`) in a process of its
-own (`runner/platforms/riscv/guest.py`).
+(`runner/platforms/emulated/program.py`). The referee keeps it and has it run (`platforms/emulated.py`) in a process of
+its own (`runner/platforms/emulated/guest.py`).
 """
 
 import math

@@ -239,6 +239,7 @@ def test_platforms_say_what_a_verdict_is_and_whether_they_are_ready(here):
         "cpu": "timed",
         "simulated": "counted: cycles",
         "riscv": "counted: instructions",
+        "arm64": "counted: instructions",
         "cuda": "screened, not timed",
         "opencl": "timed",
         "triton": "screened, not timed",

@@ -1,4 +1,4 @@
-"""The image of platform `riscv`: Debian 12, python3, torch, numpy, clang 19 and its linker, qemu-user."""
+"""The image of platforms `riscv` and `arm64`: Debian 12, python3, torch, numpy, clang 19, its linker, qemu-user."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs as root inside the base image while the RISC-V image is made. /mnt is a folder of the host, mounted read-only:
+# Runs as root inside the base image while the image of riscv and arm64 is made. /mnt is a folder of the host, mounted read-only:
 # wheels/ (Python packages and pip), apt.conf, sources/ and proxy.env (how this host reaches Debian), ca.crt. None stays.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive LANG=C.UTF-8
@@ -11,10 +11,11 @@ printf 'path-exclude /usr/share/%s/*\n' doc man info locale > /etc/dpkg/dpkg.cfg
 echo "step: apt-get update and upgrade"
 apt-get -q update
 apt-get -qy upgrade
-echo "step: apt-get install python3, clang 19, qemu-user, the C library for riscv64"
-apt-get -qy install --no-install-recommends python3 clang-19 lld-19 qemu-user libc6-dev-riscv64-cross
+echo "step: apt-get install python3, clang 19, qemu-user, the C library for riscv64 and arm64"
+apt-get -qy install --no-install-recommends python3 clang-19 lld-19 qemu-user libc6-dev-riscv64-cross \
+    libc6-dev-arm64-cross
 # Emulators of other machines: 250 MB that nobody needs.
-find /usr/bin -name 'qemu-*' ! -name qemu-riscv64 -delete
+find /usr/bin -name 'qemu-*' ! -name qemu-riscv64 ! -name qemu-aarch64 -delete
 apt-get clean
 rm -rf /var/lib/apt/lists/* /var/cache/debconf/*-old /var/log/*.log /var/log/apt/*
 
@@ -34,3 +35,4 @@ echo "step: try it"
 python3 -c 'import einops, numpy, torch; print("torch", torch.__version__, "numpy", numpy.__version__)'
 clang-19 --version | head -1
 qemu-riscv64 --version | head -1
+qemu-aarch64 --version | head -1

@@ -24,9 +24,15 @@ def load_imports(name: str) -> PlatformImports:
 
         return SimulatedImports()
     if name == "riscv":
-        from .riscv.imports import RiscvImports
+        from .emulated.imports import EmulatedImports
+        from .riscv.instruction_table import INSTRUCTION_TABLE
 
-        return RiscvImports()
+        return EmulatedImports(INSTRUCTION_TABLE)
+    if name == "arm64":
+        from .arm64.instruction_table import INSTRUCTION_TABLE as ARM64_TABLE
+        from .emulated.imports import EmulatedImports
+
+        return EmulatedImports(ARM64_TABLE)
     if name == "cuda":
         from .cuda.imports import CudaImports
 
@@ -66,9 +72,17 @@ def load_runner_platform(name: str) -> RunnerPlatform:
 
         return SimulatedRunner()
     if name == "riscv":
-        from .riscv.platform import RiscvRunner
+        from .emulated.platform import EmulatedRunner
+        from .riscv.instruction_set import RISCV
+        from .riscv.instruction_table import INSTRUCTION_TABLE
 
-        return RiscvRunner()
+        return EmulatedRunner(RISCV, INSTRUCTION_TABLE)
+    if name == "arm64":
+        from .arm64.instruction_set import ARM64
+        from .arm64.instruction_table import INSTRUCTION_TABLE as ARM64_TABLE
+        from .emulated.platform import EmulatedRunner
+
+        return EmulatedRunner(ARM64, ARM64_TABLE)
     if name == "cuda":
         from .cuda.platform import CudaRunner
 

@@ -2,12 +2,12 @@
 
 Torch does not run on the machine, so eager is a translation: each operator becomes plain C loops over float32 arrays,
 as clang vectorises them (`-O3 -ffast-math`), with the mathematical functions of the C library. The loops were counted
-on this machine (`benchmarks/riscv_reference.py`; a test counts them again), at all vector lengths together.
+on this machine (`benchmarks/emulated_reference.py`; a test counts them again), at all vector lengths together.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from ..emulated.instruction_table import InstructionTable
 
 START = 120
 """To call a kernel at each of the vector lengths."""
@@ -47,28 +47,4 @@ PER_ELEMENT: Mapping[str, float] = {
 }
 """By part, for an element, beside what moving it takes."""
 
-
-@dataclass(frozen=True)
-class InstructionTable:
-    """See `operator_counts.CountTable`."""
-
-    start: int = START
-
-    def moved(self, nbytes: int) -> int:
-        """As a loop that copies."""
-        return math.ceil(PER_BYTE * nbytes)
-
-    def has(self, name: str) -> bool:
-        """Whether there is a loop for it."""
-        return name in PER_ELEMENT
-
-    def lanes(self, elements: int, name: str | None) -> int:
-        """As its loop; what moves or compares values takes what the larger of two takes."""
-        return math.ceil(PER_ELEMENT[name or "maximum"] * elements)
-
-    def product(self, flops: int) -> int:
-        """As three nested loops, the innermost one along a row."""
-        return math.ceil(PER_FLOP * flops)
-
-
-INSTRUCTION_TABLE = InstructionTable()
+INSTRUCTION_TABLE = InstructionTable(START, PER_BYTE, PER_FLOP, PER_ELEMENT)

@@ -1,15 +1,17 @@
-"""What runners of platform `riscv` need beside what the host's own platform imports."""
+"""What runners of platforms under qemu-user need beside what the host's own platform imports."""
 
 from pathlib import Path
 
 from ..cpu.imports import CpuImports
+from .instruction_table import InstructionTable
 
 
-class RiscvImports:
+class EmulatedImports:
     """See `base.PlatformImports`. The reference's operators run on the host, so torch is set up as there."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: InstructionTable) -> None:
         self._host = CpuImports()
+        self._table = table
 
     def before_torch(self) -> None:
         """As on the host's own platform."""
@@ -28,7 +30,6 @@ class RiscvImports:
         import torch
 
         from .. import operator_counts
-        from .instruction_table import INSTRUCTION_TABLE
 
-        with operator_counts.OperatorCounter(operator_counts.OperatorCosts(INSTRUCTION_TABLE)):
+        with operator_counts.OperatorCounter(operator_counts.OperatorCosts(self._table)):
             torch.nn.functional.gelu(torch.ones(1))

@@ -1,11 +1,12 @@
 /* What runs before a candidate's kernels in the guest: it maps the arena and calls the kernels one after the other.
 
-   `guest.py` lays the arena out and generates `kw_launch`, which calls kernel number `index`. The two system calls of no
-   Linux tell the plugin where counting begins and where a launch has ended. */
+   `guest.py` lays the arena out and generates `kw_launch`, which calls kernel number `index`. Three system calls of no
+   Linux tell the plugin where counting begins, where a launch has ended, and where memory was touched that is not mapped. */
 #include <stdint.h>
 
 #define ARENA 0x4000000000ul
-enum { MMAP = 222, EXIT_GROUP = 94, ARM = 19287, LAP = 19288, LOCAL_BYTES = 4096 };
+enum { MMAP = 222, EXIT_GROUP = 94, ARM = 19287, LAP = 19288, FAULT = 19289 };
+enum { LOCAL_BYTES = 4096 + 64, MAPPINGS = 0x60000 };
 
 union argument {
     void *pointer;
@@ -20,19 +21,20 @@ struct header {
     uint64_t launch_count, stack_end;
     struct launch launches[];
 };
+struct mappings { /* of the arena beside the one that the program's arguments tell; lies at MAPPINGS in the header */
+    uint64_t count;
+    struct {
+        uint64_t offset, size, rights;
+    } each[];
+};
 void kw_launch(uint64_t index, const union argument *arguments);
 static char thread_local_area[LOCAL_BYTES] __attribute__((aligned(64)));
 
-static long call(long number, long a, long b, long c, long d, long e, long f) {
-    register long a0 __asm__("a0") = a, a1 __asm__("a1") = b, a2 __asm__("a2") = c, a3 __asm__("a3") = d;
-    register long a4 __asm__("a4") = e, a5 __asm__("a5") = f, a7 __asm__("a7") = number;
-    __asm__ volatile("ecall" : "+r"(a0) : "r"(a1), "r"(a2), "r"(a3), "r"(a4), "r"(a5), "r"(a7) : "memory");
-    return a0;
-}
+#include "guest.h"
 
 __attribute__((used, noreturn)) static void run_all(void) {
     const struct header *header = (const struct header *)ARENA;
-    __asm__ volatile("mv tp, %0" : : "r"(thread_local_area));
+    set_thread_pointer(thread_local_area);
     call(ARM, 0, 0, 0, 0, 0, 0);
     for (uint64_t i = 0; i < header->launch_count; i++) {
         kw_launch(header->launches[i].index, header->launches[i].arguments);
@@ -67,7 +69,7 @@ int memcmp(const void *one, const void *other, unsigned long size) {
     return 0;
 }
 
-/* The number of the arena's descriptor and its size are the arguments of the program. */
+/* The number of the arena's descriptor and the size of its first mapping are the arguments of the program. */
 __attribute__((used, noreturn)) static void begin(long *stack) {
     long count = stack[0], descriptor = 0, size = 0;
     char **words = (char **)(stack + 1);
@@ -77,9 +79,15 @@ __attribute__((used, noreturn)) static void begin(long *stack) {
     }
     enum { READ_WRITE = 3, SHARED_FIXED = 0x11 };
     if (call(MMAP, (long)ARENA, size, READ_WRITE, SHARED_FIXED, descriptor, 0) != (long)ARENA) __builtin_trap();
+    const struct mappings *mappings = (const struct mappings *)(ARENA + MAPPINGS);
+    for (uint64_t i = 0, count = mappings->count; i < count; i++) {
+        uint64_t offset = mappings->each[i].offset;
+        if (call(MMAP, (long)(ARENA + offset), (long)mappings->each[i].size, (long)mappings->each[i].rights, SHARED_FIXED,
+                 descriptor, (long)offset) != (long)(ARENA + offset))
+            __builtin_trap();
+    }
+    watch_memory();
     const struct header *header = (const struct header *)ARENA;
-    __asm__ volatile("mv sp, %0\n\tj run_all" : : "r"(header->stack_end));
+    SWITCH_STACK_AND_RUN(header->stack_end);
     __builtin_unreachable();
 }
-
-__asm__(".globl _start\n.type _start,@function\n_start:\n\tmv a0, sp\n\tj begin\n");

@@ -1,10 +1,11 @@
-"""Counts what parts of torch's operators take on platform `riscv`, as plain C loops: the table of its eager baseline.
+"""Counts what parts of torch's operators take as plain C loops on emulated platforms: tables of their eager baselines.
 
 Each part is a loop over float32 arrays as one writes it in C, which clang vectorises where it can (`-O3 -ffast-math`).
 The instructions are counted at each vector length and added up, as a candidate's are. `python -m
-benchmarks.riscv_reference` prints the table that `instruction_table.py` holds.
+benchmarks.emulated_reference riscv` (or `arm64`) prints the table that its `instruction_table.py` holds.
 """
 
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +14,12 @@ import torch
 
 from evaluator.referee.protocol import kernel_program as kp
 from evaluator.referee.protocol.instructions import VLENS
-from evaluator.referee.runner.platforms.riscv import guest
+from evaluator.referee.runner.platforms.arm64.instruction_set import ARM64
+from evaluator.referee.runner.platforms.emulated import guest
+from evaluator.referee.runner.platforms.emulated.instruction_set import InstructionSet
+from evaluator.referee.runner.platforms.riscv.instruction_set import RISCV
 
+INSTRUCTION_SETS = {each.name: each for each in (RISCV, ARM64)}
 ELEMENTS = 1 << 14
 SIDE = 64
 
@@ -69,7 +74,7 @@ def source() -> str:
     return "\n".join(lines)
 
 
-def counted() -> dict[str, int]:
+def counted(instruction_set: InstructionSet) -> dict[str, int]:
     """Instructions of each loop, at all vector lengths together."""
     names = [*ONE, *TWO, *THREE, *REDUCE, "product"]
     arrays = (kp.Input(0), kp.Input(1), kp.Input(2), kp.Made("float32", (ELEMENTS,)))
@@ -79,7 +84,7 @@ def counted() -> dict[str, int]:
     generator = torch.Generator().manual_seed(1)
     given = [torch.rand(ELEMENTS, generator=generator) + 0.1 for _ in range(3)]
     with tempfile.TemporaryDirectory() as folder:
-        machine = guest.Machine(Path(folder))
+        machine = guest.Machine(instruction_set, Path(folder))
         _, runs = machine.run(program, [each.view(torch.uint8) for each in given], VLENS, timeout_s=120)
     return {name: sum(run.laps[place] for run in runs) for place, name in enumerate(names)}
 
@@ -97,5 +102,5 @@ def table(loops: Mapping[str, int]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    for part, instructions in table(counted()).items():
+    for part, instructions in table(counted(INSTRUCTION_SETS[sys.argv[1]])).items():
         print(f'    "{part}": {instructions},')

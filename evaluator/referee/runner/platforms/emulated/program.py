@@ -1,4 +1,4 @@
-"""The module `riscv` of candidates: C source, arrays without elements, and calls of C functions on them."""
+"""The module of candidates that has their platform's name: C source, arrays without elements, calls of C functions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ class Array:
             known = -math.prod(wanted)
             wanted = tuple(self.numel() // max(1, known) if size == -1 else size for size in wanted)
         if math.prod(wanted) != self.numel():
-            raise ValueError(f"riscv: an array of shape {self._shape} has no shape {wanted}")
+            raise ValueError(f"{self._program.name}: an array of shape {self._shape} has no shape {wanted}")
         return Array(self._program, self._number, self._dtype, tuple(int(size) for size in wanted))
 
     view = reshape
@@ -82,7 +82,8 @@ class Kernels:
 class Builder:
     """The program of one call while it is being described."""
 
-    def __init__(self, states: dict[str, tuple[str, tuple[int, ...]]]) -> None:
+    def __init__(self, name: str, states: dict[str, tuple[str, tuple[int, ...]]]) -> None:
+        self.name = name
         self.source = ""
         self.flags: tuple[str, ...] = ()
         self.arrays: list[kp.Input | kp.State | kp.Made] = []
@@ -97,7 +98,7 @@ class Builder:
             ValueError: there are too many.
         """
         if len(self.arrays) >= kp.MAX_ARRAYS:
-            raise ValueError(f"riscv: a program has at most {kp.MAX_ARRAYS} arrays")
+            raise ValueError(f"{self.name}: a program has at most {kp.MAX_ARRAYS} arrays")
         self.arrays.append(array)
         return Array(self, len(self.arrays) - 1, dtype, shape)
 
@@ -108,7 +109,7 @@ class Builder:
             ValueError: the reference has none of that name.
         """
         if name not in self._states:
-            raise ValueError(f"riscv.state: the reference has no {name!r}; it has {sorted(self._states)}")
+            raise ValueError(f"{self.name}.state: the reference has no {name!r}; it has {sorted(self._states)}")
         if name not in self._loaded:
             self._loaded[name] = self.add(kp.State(name), *self._states[name])
         return self._loaded[name]
@@ -122,7 +123,7 @@ class Builder:
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         name = str(dtype).removeprefix("torch.")
         if name not in DTYPES or not all(isinstance(size, int) and size >= 0 for size in sizes):
-            raise ValueError(f"riscv.empty: no array of shape {sizes} and dtype {dtype}")
+            raise ValueError(f"{self.name}.empty: no array of shape {sizes} and dtype {dtype}")
         return self.add(kp.Made(name, sizes), name, sizes)
 
     def launch(self, source: str, flags: tuple[str, ...], name: str, arguments: Sequence[Any]) -> None:
@@ -133,10 +134,11 @@ class Builder:
             ValueError: there are too many calls or arguments, or they are of another source.
         """
         if self.source and (self.source, self.flags) != (source, flags):
-            raise ValueError("riscv: all kernels of a call must come from one riscv.build(...)")
+            raise ValueError(f"{self.name}: all kernels of a call must come from one {self.name}.build(...)")
         if len(self.launches) >= kp.MAX_LAUNCHES or len(arguments) > kp.MAX_ARGUMENTS:
             raise ValueError(
-                f"riscv: at most {kp.MAX_LAUNCHES} calls of kernels, each with at most {kp.MAX_ARGUMENTS} arguments"
+                f"{self.name}: at most {kp.MAX_LAUNCHES} calls of kernels, "
+                f"each with at most {kp.MAX_ARGUMENTS} arguments"
             )
         self.source, self.flags = source, flags
         self.launches.append(kp.Launch(name, tuple(self._argument(name, value) for value in arguments)))
@@ -148,7 +150,7 @@ class Builder:
             return int(value)
         if isinstance(value, float):
             return value
-        raise TypeError(f"riscv: {name}(...) takes arrays and numbers, not {type(value).__name__}")
+        raise TypeError(f"{self.name}: {name}(...) takes arrays and numbers, not {type(value).__name__}")
 
     def number_of(self, value: Array) -> int:
         """The number of an array.
@@ -157,7 +159,7 @@ class Builder:
             TypeError: it is of another call.
         """
         if value._program is not self:
-            raise TypeError("riscv: this array belongs to another call")
+            raise TypeError(f"{self.name}: this array belongs to another call")
         return value._number
 
     def spec(self, value: Any, outputs: list[int], rows: list[tuple[str, tuple[int, ...]]]) -> Any:
@@ -173,16 +175,16 @@ class Builder:
         if isinstance(value, list | tuple):
             kind = "list" if isinstance(value, list) else "tuple"
             return {kind: [self.spec(item, outputs, rows) for item in value]}
-        raise TypeError(f"forward returned {type(value).__name__}; on this platform it returns arrays of riscv")
+        raise TypeError(f"forward returned {type(value).__name__}; on this platform it returns arrays of {self.name}")
 
 
-def module(current: Callable[[], Builder]) -> ModuleType:
-    """The module that candidates import. `current` gives the program of the call that is being described."""
-    made = ModuleType("riscv", "Kernels in C for RISC-V with vectors.")
+def module(name: str, current: Callable[[], Builder]) -> ModuleType:
+    """The module that candidates import by this name. `current` gives the program that is being described."""
+    made = ModuleType(name, f"Kernels in C for platform {name}.")
 
     def build(source: str, flags: Sequence[str] = ("-O3",)) -> Kernels:
         if not isinstance(source, str):
-            raise TypeError("riscv.build: takes C source as text")
+            raise TypeError(f"{name}.build: takes C source as text")
         return Kernels(current, source, flags)
 
     functions: dict[str, Callable[..., Any]] = {
@@ -191,6 +193,6 @@ def module(current: Callable[[], Builder]) -> ModuleType:
         "empty": lambda shape, dtype: current().empty(shape, dtype),
         "empty_like": lambda array: current().empty(array.shape, array.dtype),
     }
-    for name, function in functions.items():
-        setattr(made, name, function)
+    for function_name, function in functions.items():
+        setattr(made, function_name, function)
     return made

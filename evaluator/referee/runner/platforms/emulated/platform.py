@@ -1,7 +1,7 @@
-"""Platform `riscv` in a runner: one of three kinds.
+"""A platform under qemu-user in a runner: one of three kinds.
 
 A candidate's runner describes programs (`program.py`). The runner `guest`, which loads nothing foreign, compiles and
-runs them (`guest.py`). Eager's runner counts what the reference's operators would take (`instruction_table.py`).
+runs them (`guest.py`). Eager's runner counts what the reference's operators would take, by the platform's table.
 """
 
 import contextlib
@@ -19,30 +19,32 @@ from ....protocol.framing import Message
 from ....protocol.tensors import build, read_rows
 from ..operator_counts import OperatorCosts, counted_call
 from . import guest, program
-from .instruction_table import INSTRUCTION_TABLE
+from .instruction_set import InstructionSet
+from .instruction_table import InstructionTable
 
 if TYPE_CHECKING:
     from ...main import Runner
 
 
-class RiscvRunner:
+class EmulatedRunner:
     """See `base.RunnerPlatform`. Nothing is timed, so there is nothing that timed calls would have to be kept from."""
 
-    def __init__(self) -> None:
+    def __init__(self, instruction_set: InstructionSet, table: InstructionTable) -> None:
         self._builder: program.Builder | None = None
-        self._operators = OperatorCosts(INSTRUCTION_TABLE)
+        self._operators = OperatorCosts(table)
+        self._instruction_set = instruction_set
         self._machine: guest.Machine | None = None
 
     def modules(self) -> Mapping[str, ModuleType]:
-        """The module `riscv`."""
-        return {"riscv": program.module(self._current)}
+        """The module of the platform's name."""
+        return {self._instruction_set.name: program.module(self._instruction_set.name, self._current)}
 
     def commands(self, runner: "Runner") -> Mapping[str, Callable[[Message], Message]]:
         """`program` for candidates, `run_guest` for the guest's runner, `counted_call` for eager."""
         return {
             "program": lambda message: self._describe(runner, message),
             "run_guest": lambda message: self._run_guest(runner, message),
-            "tool_versions": lambda message: {"versions": guest.versions()},
+            "tool_versions": lambda message: {"versions": guest.versions(self._instruction_set)},
             "counted_call": lambda message: counted_call(runner, message, self._operators, "instructions"),
         }
 
@@ -69,14 +71,14 @@ class RiscvRunner:
 
     def _current(self) -> program.Builder:
         if self._builder is None:
-            raise RuntimeError("riscv: arrays and kernels are used in the model's call only")
+            raise RuntimeError(f"{self._instruction_set.name}: arrays and kernels are used in the model's call only")
         return self._builder
 
     def _describe(self, runner: "Runner", message: Message) -> Message:
         """Have the model describe its program for inputs of these forms."""
         states = {name: (row.dtype, row.shape) for name, row in zip(
             message["state"], read_rows(list(message["state"].values())), strict=True)}  # fmt: skip
-        described = self._builder = program.Builder(states)
+        described = self._builder = program.Builder(self._instruction_set.name, states)
         arrays = [
             described.add(kp.Input(number), row.dtype, row.shape)
             for number, row in enumerate(read_rows(message["tensors"]))
@@ -100,7 +102,7 @@ class RiscvRunner:
         gc.collect()  # the arenas of the last run
         if self._machine is None:
             torch.set_num_threads(1)  # it copies arrays, beside emulators that take every processor
-            self._machine = guest.Machine(Path.cwd() / "guest")
+            self._machine = guest.Machine(self._instruction_set, Path.cwd() / "guest")
         asked = kp.parse(
             message["program"], inputs=message["inputs"], states=message["states"], limit_bytes=message["limit_bytes"]
         )

@@ -1,12 +1,12 @@
-"""Platform `riscv`, as the referee meets it: C kernels under an emulator, whose clock is a count of instructions.
+"""Platforms `riscv` and `arm64`, as the referee meets them: C kernels under an emulator that counts instructions.
 
 The candidate's runner describes a program for inputs of certain forms, before it could have seen any. The referee keeps
 the program: all calls on inputs of that form run it, so what is counted is what was judged. A runner of the referee's
-own (role `guest`), which has loaded nothing foreign, compiles it and runs it under qemu-riscv64, at each vector length,
+own (role `guest`), which has loaded nothing foreign, compiles it and runs it under qemu-user, at each vector length,
 with the plugin that counts. Its outputs are the referee's from then on; the candidate's Python never sees an input.
 
 What is believed of the guest's runner is that its emulator and plugin were not taken over by the guest: see
-`runner/platforms/riscv/plugin.c`.
+`runner/platforms/emulated/plugin.c`.
 """
 
 import json
@@ -61,15 +61,16 @@ class _Run:
     changed: dict[int, torch.Tensor]
 
 
-class RiscvPlatform(CountedPlatform):
-    """Kernels under qemu-riscv64. See `base.Platform`."""
+class EmulatedPlatform(CountedPlatform):
+    """Kernels under qemu-user. See `base.Platform`."""
 
-    name = "riscv"
     timed = "instructions"
     rate = instructions.HERTZ
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, name: str, widest: instructions.Widest, device: int) -> None:
         super().__init__(device)
+        self.name = name
+        self._widest = widest
         self._pool: RunnerPool | None = None
         self._guest: RunnerHandle | None = None
         self._programs: dict[tuple[str, str], _Described] = {}
@@ -259,7 +260,7 @@ class RiscvPlatform(CountedPlatform):
 
     def peaks(self, pool: "RunnerPool", traffic: Traffic, dtypes: Sequence[str], *, again: bool) -> Peaks:
         """Those of the machine's description."""
-        return instructions.peaks(products=bool(dtypes))
+        return instructions.peaks(self._widest, products=bool(dtypes))
 
 
 def _contiguous(tree: Tree) -> list[TensorRow]:
