@@ -114,9 +114,7 @@ def _together(architecture: str, each: Sequence[Compiled]) -> Compiled:
 _TOO_MUCH = "more shared memory than"
 
 
-def _compile(
-    module: ModuleType | Exception, variant: Mapping[str, Any], architecture: str, *, count: bool
-) -> Compiled:
+def _compile(module: ModuleType | Exception, variant: Mapping[str, Any], architecture: str, *, count: bool) -> Compiled:
     """Compile a launch; its instructions are counted only if asked for, since the disassembler takes half a second."""
     start = time.perf_counter()
     printed = io.StringIO()
