@@ -98,7 +98,7 @@ test: setup
 	fi
 	unset PYTHONDONTWRITEBYTECODE  # else each of a thousand processes compiles the same files again
 	echo "test: the tests that may run side by side, then those that measure time"
-	rm -rf .pytest_cache
+	rm -rf .pytest_cache/v .pytest_cache/failed  # and not the packages that tests have downloaded to .pytest_cache/d
 	if ! $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not exclusive"; then
 	    $(BIN)/python -m tests.support.failed_tests .pytest_cache/failed || exit 1
 	    echo "test: these failed beside other tests and are asked again alone, for they may have lacked time:"

@@ -9,7 +9,7 @@ from evaluator.platforms import load_platform, screening_platform
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 
-EFFORT = Effort(memory_mb=4096, call_timeout_s=60.0, build_timeout_s=240.0, baselines=(), architectures=("sm_90a",))
+EFFORT = Effort(memory_mb=4096, call_timeout_s=60.0, build_timeout_s=240.0, baselines=(), architectures=("sm_80",))
 SHOWN = {"executed", "custom_kernel", "race_free", "in_bounds"}  # of an exemplar, whatever is installed
 _OP = """
 import torch
@@ -94,10 +94,10 @@ def exemplars_of(platform: str) -> list[Path]:
     return sorted((load_platform(platform).prompts().folder / "exemplars").glob("*_task.py"))
 
 
-def see_exemplar(sandbox: Sandbox, path: Path, platform: str) -> None:
+def see_exemplar(sandbox: Sandbox, path: Path, platform: str, effort: Effort = EFFORT) -> None:
     """An exemplar is screened, and all is shown of it but what needs a compiler for GPUs."""
     task = task_from_source(path.read_text(), name="exemplar")
     source = path.with_name(path.name.replace("_task", "")).read_text()
-    found = evaluate(task, source, sandbox=sandbox, platform=screening_platform(platform), effort=EFFORT)
+    found = evaluate(task, source, sandbox=sandbox, platform=screening_platform(platform), effort=effort)
     assert found.verdict == "screened", f"{found.message}\n{found.detail}"
     assert set(found.tags) >= SHOWN, found.profile

@@ -1,5 +1,7 @@
 """The leaderboard: only what passed is ranked, only against its like, and ties are said to be ties."""
 
+import itertools
+
 import pytest
 from sqlalchemy import select
 
@@ -307,26 +309,26 @@ ORDERED = {
 COSTS = {"a": 0.5, "b": None, "c": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("sort", "descending", "models"),
-    [
-        (LeaderboardSort.SPEEDUP, None, "bacNL"),
-        (LeaderboardSort.SPEEDUP, False, "cabNL"),
-        (LeaderboardSort.SPEEDUP_COMPILE, None, "abcNL"),
-        (LeaderboardSort.LATENCY, None, "bcaNL"),
-        (LeaderboardSort.LATENCY, True, "acbNL"),
-        (LeaderboardSort.ROOFLINE, None, "acbNL"),
-        (LeaderboardSort.ROOFLINE, False, "cabNL"),
-        (LeaderboardSort.COST, None, "cabNL"),
-        (LeaderboardSort.COST, True, "acbNL"),
-        (LeaderboardSort.EVALUATED_AT, None, "cbaNL"),
-        (LeaderboardSort.EVALUATED_AT, False, "abcNL"),
-        (LeaderboardSort.MODEL, None, "LNabc"),
-        (LeaderboardSort.MODEL, True, "cbaNL"),
-        (LeaderboardSort.BOARD, None, "bacNL"),
-    ],
-)
-def test_entries_can_be_ordered_and_those_without_a_figure_or_a_rank_stand_last(board, sort, descending, models):
+IN_ORDER = [
+    (LeaderboardSort.SPEEDUP, None, "bacNL"),
+    (LeaderboardSort.SPEEDUP, False, "cabNL"),
+    (LeaderboardSort.SPEEDUP_COMPILE, None, "abcNL"),
+    (LeaderboardSort.LATENCY, None, "bcaNL"),
+    (LeaderboardSort.LATENCY, True, "acbNL"),
+    (LeaderboardSort.ROOFLINE, None, "acbNL"),
+    (LeaderboardSort.ROOFLINE, False, "cabNL"),
+    (LeaderboardSort.COST, None, "cabNL"),
+    (LeaderboardSort.COST, True, "acbNL"),
+    (LeaderboardSort.EVALUATED_AT, None, "cbaNL"),
+    (LeaderboardSort.EVALUATED_AT, False, "abcNL"),
+    (LeaderboardSort.MODEL, None, "LNabc"),
+    (LeaderboardSort.MODEL, True, "cbaNL"),
+    (LeaderboardSort.BOARD, None, "bacNL"),
+]
+"""Each order, and the models of `ORDERED` in it."""
+
+
+def test_entries_can_be_ordered_and_those_without_a_figure_or_a_rank_stand_last(board):
     board.add("N", 99.0, tags=["noisy"], figures={"candidate_ms": 0.1, "roofline_fraction": 1.0})
     for model, figures in ORDERED.items():
         job_id = board.add(model, figures["speedup"], figures=figures)
@@ -334,27 +336,26 @@ def test_entries_can_be_ordered_and_those_without_a_figure_or_a_rank_stand_last(
             add_llm_call(session, job_id, call(COSTS[model]))
             set_spent(session, job_id, cost_usd=COSTS[model] or 0.0, tokens=1)
     board.add("L", verdict="wrong_output")
-    whole = board.entries(sort=sort, descending=descending)
-    assert "".join(entry.model for entry in whole) == models
-    pages = [board.entries(sort=sort, descending=descending, limit=2, offset=offset) for offset in (0, 2, 4, 6)]
-    assert [entry for page in pages for entry in page] == whole
+    for sort, descending, models in IN_ORDER:
+        whole = board.entries(sort=sort, descending=descending)
+        assert "".join(entry.model for entry in whole) == models, (sort, descending)
+        pages = [board.entries(sort=sort, descending=descending, limit=2, offset=offset) for offset in (0, 2, 4, 6)]
+        assert [entry for page in pages for entry in page] == whole, (sort, descending)
 
 
-@pytest.mark.parametrize("descending", [True, False])
-@pytest.mark.parametrize("sort", list(LeaderboardSort))
-def test_pages_of_any_order_hold_each_entry_once_also_where_all_are_equal(board, sort, descending):
+def test_pages_of_any_order_hold_each_entry_once_also_where_all_are_equal(board):
     for number in range(7):
         board.add(f"m{number}", 2.0, tags=["noisy"] if number > 4 else [])
     board.add("loser", verdict="crashed")
-    whole = board.entries(sort=sort, descending=descending)
-    for size in (1, 3, 8):
-        pages = [
-            board.entries(sort=sort, descending=descending, limit=size, offset=offset) for offset in range(0, 9, size)
-        ]
-        assert [entry for page in pages for entry in page] == whole
-    assert len({entry.model for entry in whole}) == 8
-    assert board.entries(sort=sort, descending=descending, offset=3, task="starter/op") == whole[3:]
-    assert board.entries(sort=sort, descending=descending, offset=3, dtype="float32", limit=4) == whole[3:7]
+    for sort, descending in itertools.product(LeaderboardSort, (True, False)):
+        order = {"sort": sort, "descending": descending}
+        whole = board.entries(**order)
+        for size in (1, 3, 8):
+            pages = [board.entries(**order, limit=size, offset=offset) for offset in range(0, 9, size)]
+            assert [entry for page in pages for entry in page] == whole, order
+        assert len({entry.model for entry in whole}) == 8, order
+        assert board.entries(**order, offset=3, task="starter/op") == whole[3:], order
+        assert board.entries(**order, offset=3, dtype="float32", limit=4) == whole[3:7], order
 
 
 def test_ranks_are_those_of_the_speedup_in_whatever_order_entries_are_shown(board):

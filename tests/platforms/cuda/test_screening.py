@@ -20,8 +20,8 @@ def test_an_honest_candidate_is_screened(shared_cuda_sandbox: Sandbox, name: str
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_fault_or_a_cheat_is_told(cuda_sandbox: Sandbox, name: str) -> None:
-    see(ATTACKS[name], judged(cuda_sandbox, ATTACKS[name], "cuda"))
+def test_a_fault_or_a_cheat_is_told(shared_cuda_sandbox: Sandbox, name: str) -> None:
+    see(ATTACKS[name], judged(shared_cuda_sandbox, ATTACKS[name], "cuda"))
 
 
 @pytest.mark.parametrize("path", exemplars_of("cuda"), ids=lambda path: path.stem)
@@ -39,16 +39,16 @@ HOSTS_FUNCTION = elementwise("twice(v)", more="float twice(float v) { return v *
 
 @pytest.mark.nvrtc
 @pytest.mark.usefixtures("gpu_compiler")
-def test_what_cannot_be_emulated_is_compiled_only_and_the_line_is_told(cuda_sandbox: Sandbox) -> None:
-    found = judged(cuda_sandbox, Case("x * 2", "33, 70", PTX, "screened"), "cuda")
+def test_what_cannot_be_emulated_is_compiled_only_and_the_line_is_told(shared_cuda_sandbox: Sandbox) -> None:
+    found = judged(shared_cuda_sandbox, Case("x * 2", "33, 70", PTX, "screened"), "cuda")
     assert "line 5: asm: inline PTX" in found.message
     assert (found.verdict, found.tags) == ("screened", ("compiled",)), found.message
 
 
 @pytest.mark.nvrtc
 @pytest.mark.usefixtures("gpu_compiler")
-def test_a_kernel_that_only_a_hosts_compiler_takes_does_not_compile(cuda_sandbox: Sandbox) -> None:
-    found = judged(cuda_sandbox, Case("x * 2", "33, 70", HOSTS_FUNCTION, "build_failed"), "cuda")
+def test_a_kernel_that_only_a_hosts_compiler_takes_does_not_compile(shared_cuda_sandbox: Sandbox) -> None:
+    found = judged(shared_cuda_sandbox, Case("x * 2", "33, 70", HOSTS_FUNCTION, "build_failed"), "cuda")
     assert (found.verdict, found.code) == ("build_failed", "for_gpus")
     assert 'identifier "twice" is undefined' in found.message
 
@@ -126,8 +126,8 @@ class ModelNew(torch.nn.Module):
 
 
 @pytest.mark.parametrize("more", ["", "namespace py = pybind11;"], ids=["bindings.h", "pybind11"])
-def test_functions_take_and_give_what_they_do_by_pybind11(cuda_sandbox: Sandbox, more: str) -> None:
+def test_functions_take_and_give_what_they_do_by_pybind11(shared_cuda_sandbox: Sandbox, more: str) -> None:
     task = task_from_source(op_of(*RELU), name="functions")
     source = FUNCTIONS.format(with_pybind11=more)
-    found = evaluate(task, source, sandbox=cuda_sandbox, platform=screening_platform("cuda"), effort=EFFORT)
+    found = evaluate(task, source, sandbox=shared_cuda_sandbox, platform=screening_platform("cuda"), effort=EFFORT)
     assert found.verdict == "screened" and "torch_only" in found.tags, f"{found.message}\n{found.detail}"

@@ -29,21 +29,21 @@ def test_an_honest_candidate_is_screened(shared_hip_sandbox: Sandbox, name: str)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_fault_or_a_cheat_is_told(hip_sandbox: Sandbox, name: str) -> None:
-    see(ATTACKS[name], judged(hip_sandbox, ATTACKS[name]))
+def test_a_fault_or_a_cheat_is_told(shared_hip_sandbox: Sandbox, name: str) -> None:
+    see(ATTACKS[name], judged(shared_hip_sandbox, ATTACKS[name]))
 
 
 @pytest.mark.parametrize("path", exemplars_of("hip"), ids=lambda path: path.stem)
 def test_an_exemplar_is_screened(shared_hip_sandbox: Sandbox, path: Path) -> None:
-    see_exemplar(shared_hip_sandbox, path, "hip")
+    see_exemplar(shared_hip_sandbox, path, "hip", FOR_ONE)
 
 
-def test_what_cannot_be_emulated_is_compiled_only_and_the_line_is_told(hip_sandbox: Sandbox) -> None:
-    see(MATRIX_CORES, judged(hip_sandbox, MATRIX_CORES))
+def test_what_cannot_be_emulated_is_compiled_only_and_the_line_is_told(shared_hip_sandbox: Sandbox) -> None:
+    see(MATRIX_CORES, judged(shared_hip_sandbox, MATRIX_CORES))
 
 
-def test_a_kernel_that_only_a_hosts_compiler_takes_is_refused_with_line_and_caret(hip_sandbox: Sandbox) -> None:
-    found = judged(hip_sandbox, HOSTS_FUNCTION)
+def test_a_kernel_that_only_a_hosts_compiler_takes_is_refused_with_line_and_caret(shared_hip_sandbox: Sandbox) -> None:
+    found = judged(shared_hip_sandbox, HOSTS_FUNCTION)
     see(HOSTS_FUNCTION, found)
     assert "cuda_sources:9:" in found.detail and "^" in found.detail
 

@@ -8,6 +8,7 @@ import pytest
 from evaluator.referee.runner.platforms.hip.words import HIP
 from tests.platforms.cuda.programs import Ran, build, ran, run
 
+pytestmark = pytest.mark.xdist_group("cuda_programs")  # they share the emulation's libraries
 ORDERS = ("forward", "backward", "random:3")
 
 

@@ -5,6 +5,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -261,6 +262,8 @@ def _link(folder: Path, words: Sequence[str], written: Path, library: Path, *mor
     # It is needed where nothing is launched, too: it knows the memory of tensors.
     needed = ["-Wl,--no-as-needed", "-lcuh", "-Wl,--as-needed"]
     linked = [f"-L{shared.parent}", *needed, f"-Wl,-rpath,{place}", *(f"-L{path}" for path in library_paths()), *more]
+    if shutil.which("ld.gold") is not None:  # reads torch's libraries in a third of the time
+        linked.insert(0, "-fuse-ld=gold")
     compile_cpp([*words, *_TOLD, "-shared", str(written), "-o", str(library), *linked])
 
 

@@ -95,7 +95,7 @@ def compile_all(
     found: list[Compiled] = []
     for variant in variants:
         if not found or until():
-            found.append(_compile(module, variant, architecture))
+            found.append(_compile(module, variant, architecture, count=not found))
     return _together(architecture, found)
 
 
@@ -114,7 +114,8 @@ def _together(architecture: str, each: Sequence[Compiled]) -> Compiled:
 _TOO_MUCH = "more shared memory than"
 
 
-def _compile(module: ModuleType | Exception, variant: Mapping[str, Any], architecture: str) -> Compiled:
+def _compile(module: ModuleType | Exception, variant: Mapping[str, Any], architecture: str, *, count: bool) -> Compiled:
+    """Compile a launch; its instructions are counted only if asked for, since the disassembler takes half a second."""
     start = time.perf_counter()
     printed = io.StringIO()
     number = int(architecture.removeprefix("sm_").rstrip("af"))
@@ -132,7 +133,8 @@ def _compile(module: ModuleType | Exception, variant: Mapping[str, Any], archite
         # What the launch asks for: Triton's shared memory is dynamic.
         kernel["kernel"], kernel["shared_bytes"] = described(variant), shared
         kernel["occupancy"] = occupancy(architecture, kernel["registers"], shared, warps * 32)
-    sass = instructions(Path(triton.__file__).parent / "backends" / "nvidia", made.asm["cubin"])
+    tools = Path(triton.__file__).parent / "backends" / "nvidia"
+    sass = instructions(tools, made.asm["cubin"]) if count else {}
     error = ""
     if shared > (most := _MOST_SHARED.get(architecture, shared)):
         error = f"{described(variant)}: it needs {shared} bytes, {_TOO_MUCH} a block can have ({most})"
