@@ -90,12 +90,11 @@ def evaluate_source(
     rules: tuple[str, ...] = (),
     profile: bool = False,
     cold: bool = False,
-    own_code_only: bool = False,
 ) -> Iterator[Evaluated]:
     """Evaluate a candidate for a task, `times` times from the beginning.
 
     Each evaluation is yielded after it was stored, so that finished ones survive a cancellation. `origin` says where
-    the source is from. Unless `own_code_only`, the candidate counts as foreign code: it runs in the process sandbox
+    the source is from. The candidate counts as foreign code: it runs in the process sandbox
     only if the settings name that.
 
     Raises:
@@ -106,7 +105,7 @@ def evaluate_source(
     """
     check_rules(rules)
     with open_evaluation_context(
-        task, settings, own_code_only=own_code_only, rules=rules, profile=profile, cold=cold
+        task, settings, own_code_only=False, rules=rules, profile=profile, cold=cold
     ) as context:
         for _ in range(times):
             yield _evaluate(context, source, origin, store, observe, cancel)

@@ -1,6 +1,7 @@
 """Jobs that run in this process: started, resumed, or taken from the queue, and exported at the end."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from db.store import Store
 from sandbox.base import SandboxUnavailable
 from service.cancellation import CancelToken
 from service.errors import BadRequest, JobLost
-from service.evaluation_context import open_evaluation_context
+from service.evaluation_context import EvaluationContext, open_evaluation_context
 from service.jobs.batch_budget import allot_budget
 from service.jobs.export import Exported, check_target, export_job
 from service.jobs.journal import Observer
@@ -140,16 +141,21 @@ def run_queued(
         SandboxUnavailable: there is no sandbox to work with; the job stays in the queue.
     """
     job = get_job(store, job_id)
+    settings, claim = queued_claim(job, settings)
+    return _claim_and_run(task_of(job), claim, settings=settings, store=store, observe=observe, cancel=cancel)
+
+
+def queued_claim(job: JobRecord, settings: Settings) -> tuple[Settings, Claim]:
+    """The settings of a job of the queue on this machine, and how it is claimed here."""
 
     def claim(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord | None:
         options = target.options_for(job)
         if options is None:
             return None
-        return claim_queued_job(session, job_id, job.attempt, owner, options, sandbox=target.sandbox)
+        return claim_queued_job(session, job.id, job.attempt, owner, options, sandbox=target.sandbox)
 
     settings = settings_of(job, settings)
-    settings = settings.model_copy(update={"sandbox": settings.sandbox or required_sandbox(job)})
-    return _claim_and_run(task_of(job), claim, settings=settings, store=store, observe=observe, cancel=cancel)
+    return settings.model_copy(update={"sandbox": settings.sandbox or required_sandbox(job)}), claim
 
 
 def run_batch(
@@ -200,6 +206,19 @@ def run_batch(
             _fail(store, job_id, error)
 
 
+@contextlib.contextmanager
+def claimed_here(
+    task: Task, claim: Claim, owner: Owner, *, settings: Settings, store: Store
+) -> Iterator[tuple[EvaluationContext, JobRecord | None]]:
+    """Open what a job is evaluated with on this host, and claim the job for its device; None if that fails."""
+    own_code_only = only_builtin(settings.model, settings.judge_model)
+    with open_evaluation_context(task, settings, own_code_only=own_code_only) as context:
+        target = MeasurementTarget(context.platform.name, context.device.describe(), context.sandbox.name)
+        with store.write() as session:
+            job = claim(session, target, owner)
+        yield context, job
+
+
 def _claim_and_run(
     task: Task, claim: Claim, *, settings: Settings, store: Store, observe: Observer, cancel: CancelToken
 ) -> JobReport | None:
@@ -209,12 +228,8 @@ def _claim_and_run(
         JobLost: other processes took this one for dead and have the job now.
         StoreError: the store is gone; the job can be resumed.
     """
-    own_code_only = only_builtin(settings.model, settings.judge_model)
-    with open_evaluation_context(task, settings, own_code_only=own_code_only) as context:
-        target = MeasurementTarget(context.platform.name, context.device.describe(), context.sandbox.name)
-        owner = this_process()
-        with store.write() as session:
-            job = claim(session, target, owner)
+    owner = this_process()
+    with claimed_here(task, claim, owner, settings=settings, store=store) as (context, job):
         if job is None:
             return None
         context = replace(context, settings=settings_of(job, settings))

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from agents.llm.models import only_builtin
 from db.evaluations import results
 from db.jobs import jobs, model_runs
 from db.records import JobRecord, JobStatus, ModelRunRecord, Owner
@@ -16,20 +15,18 @@ from sandbox.base import SandboxUnavailable
 from service.batches.manage import requeue_regions
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, JobLost, Unavailable
-from service.evaluation_context import open_evaluation_context
 from service.jobs.export import is_ours, write_whole
 from service.jobs.journal import Observer
 from service.jobs.liveness import job_heartbeat, this_process
-from service.jobs.local import run_batch, run_queued
+from service.jobs.local import Claim, claimed_here, queued_claim, run_batch, run_queued
 from service.jobs.persistence import save_task
 from service.jobs.query import end_job, get_job, mark_dead_jobs
-from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, LocalEvaluator, claim_queued_job
+from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, LocalEvaluator
 from service.jobs.spec import (
     OUT,
     MeasurementTarget,
     check_model_platform,
     options_of,
-    required_sandbox,
     settings_of,
     spec_of,
     task_of,
@@ -157,15 +154,7 @@ def run_queued_model(
         NotInStore, BadRequest, SandboxUnavailable, Unavailable, Cancelled: as `resume_model`.
     """
     job = get_job(store, run_id)
-
-    def claim(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord | None:
-        options = target.options_for(job)
-        if options is None:
-            return None
-        return claim_queued_job(session, run_id, job.attempt, owner, options, sandbox=target.sandbox)
-
-    settings = settings_of(job, settings)
-    settings = settings.model_copy(update={"sandbox": settings.sandbox or required_sandbox(job)})
+    settings, claim = queued_claim(job, settings)
     return _claim_and_run(task_of(job), claim, settings=settings, store=store, watching=watching, cancel=cancel)
 
 
@@ -179,18 +168,11 @@ def run_queued_job(
         run_queued(job_id, settings=settings, store=store, observe=observe, cancel=cancel)
 
 
-Claim = Callable[[Session, MeasurementTarget, Owner], JobRecord | None]
-
-
 def _claim_and_run(
     model: Task, claim: Claim, *, settings: Settings, store: Store, watching: Watching, cancel: CancelToken
 ) -> ModelReport | None:
-    own_code_only = only_builtin(settings.model, settings.judge_model)
-    with open_evaluation_context(model, settings, own_code_only=own_code_only) as context:
-        target = MeasurementTarget(context.platform.name, context.device.describe(), context.sandbox.name)
-        owner = this_process()
-        with store.write() as session:
-            job = claim(session, target, owner)
+    owner = this_process()
+    with claimed_here(model, claim, owner, settings=settings, store=store) as (context, job):
         if job is None:
             return None
         watching.begun(job.id)

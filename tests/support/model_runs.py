@@ -26,12 +26,13 @@ from service.jobs import local
 from service.jobs import run as job_run
 from service.settings import Settings, load_settings
 from service.submissions.enqueue import queue_model
-from service.whole_models import local as model_local
 from service.whole_models.local import Watching, resume_model, run_queued_model
+from service.whole_models.plan import SUITE
 from service.whole_models.run import ModelReport
 from tasks.load import find_task
 from tasks.outcomes import Verdict, candidate_hash
-from tests.support.killable_jobs import QuickContext, Sandbox, opened_quickly
+from tasks.task import Task
+from tests.support.killable_jobs import QuickContext, Sandbox
 
 MODEL = '''"""Two chains of element-wise operators with a product between."""
 
@@ -99,16 +100,16 @@ def speeds_in(source: str) -> list[float]:
 
 
 @contextlib.contextmanager
-def opened_for_models(task: Any, settings: Settings, **_: Any) -> Iterator[EvaluationContext]:
-    """In place of `open_evaluation_context` where whole models are evaluated."""
-    yield ModelContext(task, load_platform("cpu"), Sandbox(), settings)  # type: ignore[arg-type]
+def opened_for_models(task: Task, settings: Settings, **_: Any) -> Iterator[EvaluationContext]:
+    """In place of `open_evaluation_context`: regions are evaluated as any op, and the rest as whole models."""
+    kind = QuickContext if task.suite == SUITE else ModelContext
+    yield kind(task, load_platform("cpu"), Sandbox(), settings)  # type: ignore[arg-type]
 
 
 def replace_what_is_slow(setattr_: Any = setattr) -> None:
     """Have jobs and whole models evaluated by what their sources say, and ask the models of `api_base`."""
-    setattr_(local, "open_evaluation_context", opened_quickly)
+    setattr_(local, "open_evaluation_context", opened_for_models)
     setattr_(job_run, "open_models", lambda settings, context, **_: open_llm(api_base=settings.api_base))
-    setattr_(model_local, "open_evaluation_context", opened_for_models)
 
 
 def queue_captured(
