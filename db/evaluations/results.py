@@ -171,12 +171,11 @@ def find_evaluation(
     return next(iter(of_kind or (found if trial else ())), None)
 
 
-def count_failed_evaluations(session: Session, job_id: int, candidate_hash: str) -> int:
-    """The number of evaluations of a candidate in a job that failed because of the sandbox."""
+def count_evaluations(session: Session, job_id: int, candidate_hash: str, verdict: Verdict) -> int:
+    """The number of evaluations of a candidate in a job that had this verdict."""
     query = select(func.count()).select_from(EvaluationRow).join(CandidateRow)
     query = query.where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
-    query = query.where(EvaluationRow.verdict == Verdict.SANDBOX_ERROR)
-    return session.scalar(query) or 0
+    return session.scalar(query.where(EvaluationRow.verdict == verdict)) or 0
 
 
 def get_candidate_source(session: Session, job_id: int, candidate_hash: str) -> str:

@@ -38,6 +38,10 @@ CANDIDATE_FILE = "candidate.py"
 """The delivered file that is the whole of it as one candidate, which the proof is of."""
 
 
+ASKED_AGAIN = (Verdict.SANDBOX_ERROR, Verdict.TIMED_OUT)
+"""Verdicts that a busy machine may be the reason for: a run that is resumed asks again."""
+
+
 @dataclass(frozen=True)
 class ModelReport:
     """A run as it stands, its proof, and the folder with what is delivered; None: there is none yet."""
@@ -216,7 +220,7 @@ class ModelRun:
         run = self._run()
         kernels = kernels_of(self.store, run, plan)
 
-        assembler = Assembler(self._model.source, plan, self._try, run.trials, self._record, self.step)
+        assembler = Assembler(self._model.source, plan, self._try, _judged(run.trials), self._record, self.step)
         assembly = assembler.assemble(kernels)
         self._keep(assembly)
         self._begin_stage("prove")
@@ -243,16 +247,16 @@ class ModelRun:
         if not assembly.source:
             return assembly, None
         source_with = partial(source_of, self._model.source, plan)
-        prover = Prover(source_with, self._run().trials, self._proof, self._read, self._record, self.step)
+        prover = Prover(source_with, _judged(self._run().trials), self._proof, self._read, self._record, self.step)
         proven, proof = prover.prove(assembly)
         self._keep(proven)
         return proven, proof
 
     def _proof(self, source: str) -> EvaluationRecord:
-        """The evaluation of a source at full precision; one that is stored is not measured again."""
+        """The evaluation of a source at full precision; one that is stored is not measured again, if it judges."""
         with self.store.read() as session:
             kept = results.find_evaluation(session, self.job_id, candidate_hash(source), trial=False)
-        if kept is not None and kept.verdict != Verdict.SANDBOX_ERROR:
+        if kept is not None and kept.verdict not in ASKED_AGAIN:
             return kept
         return self._evaluate(source, "", trial=False, champion=None)
 
@@ -269,7 +273,9 @@ class ModelRun:
                     )
 
         self._store(keep)
-        evaluate = self.evaluator_for(name)
+        with self.store.read() as session:
+            late = results.count_evaluations(session, self.job_id, candidate_hash(source), Verdict.TIMED_OUT)
+        evaluate = self.evaluator_for(f"{name}+{late}" if late else name)
         return evaluate(source, round_number=0, profile=False, trial=trial, champion=champion)
 
     def _deliver(self, plan: Plan, assembly: Assembly, proof: EvaluationRecord | None) -> None:
@@ -337,6 +343,11 @@ def worth_a_job(regions: Sequence[ModelRegionRecord]) -> list[ModelRegionRecord]
     while parts and (left := left + parts[-1].share) < LEFT_TO_GAIN:
         parts.pop()
     return parts
+
+
+def _judged(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The decisions that an earlier run has made for good."""
+    return [each for each in trials if each["decision"] not in ASKED_AGAIN]
 
 
 def files_of(model: Task, plan: Plan, assembly: Assembly) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from db.store import Store
 from service.cancellation import Cancelled, CancelToken
 from service.worker.queue import WorkQueue
 from service.worker.retry import retry_store
-from tasks.outcomes import candidate_hash
+from tasks.outcomes import Verdict, candidate_hash
 
 TICK_S = 0.5
 """How soon a cancellation is noticed. The store is asked only when it has changed."""
@@ -84,7 +84,7 @@ class QueuedEvaluator:
         with self._store.write() as session:
             number = arguments["round"]
             results.add_candidate(session, job_id, round_number=number, candidate_hash=digest, source=source)
-            failed = results.count_failed_evaluations(session, job_id, digest)
+            failed = results.count_evaluations(session, job_id, digest, Verdict.SANDBOX_ERROR)
         evaluation_id = evaluation_id_of(job_id, digest, failed, trial=arguments["trial"], name=self._name)
         self._queue.add_evaluation(evaluation_id, self._job, self._kind, arguments, sandbox=self._sandbox)
         return evaluation_id

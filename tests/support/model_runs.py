@@ -71,6 +71,10 @@ BREAKS_LATE = 8.0
 """The speed of a kernel with which the whole model is wrong in a way that only a proof sees."""
 
 
+BUSY = "busy"
+"""A file in the data folder: while it is there, every proof times out."""
+
+
 class ModelContext(QuickContext):
     """Gives a model the speed that its kernels make: each adds what it has above `PAYS`, or takes what it lacks."""
 
@@ -82,6 +86,8 @@ class ModelContext(QuickContext):
         found = replace(found, provenance={**found.provenance, "settings": trial})
         if BREAKS in speeds or (BREAKS_LATE in speeds and not options.get("trial")):
             return replace(found, verdict=Verdict.WRONG_OUTPUT, message="row 3 differs", speedup=None)
+        if not options.get("trial") and (self.settings.data_dir / BUSY).exists():
+            return replace(found, verdict=Verdict.TIMED_OUT, message="no answer within 20 s", speedup=None)
         if champion is None:
             over = 0.9 if SLOW in speeds else whole
             return replace(

@@ -38,6 +38,7 @@ from tests.support.fast_batches import coder, quick
 from tests.support.model_runs import (
     BREAKS,
     BREAKS_LATE,
+    BUSY,
     MODEL,
     SLOW,
     carry_out,
@@ -193,6 +194,18 @@ def test_where_the_proof_refuses_every_kernel_the_run_says_what_it_refused(
         again = carry_out(run_id, settings, store)
         assert proofs(again.run) == asked, "a resumed run measures no proof again"
     assert not (tmp_path / "faster").exists()
+
+
+def test_a_proof_that_timed_out_is_measured_again_when_the_run_is_resumed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        (settings.data_dir / BUSY).touch()
+        assert carry_out(run_id, settings, store).run.error == "the proof says timed_out: no answer within 20 s"
+        (settings.data_dir / BUSY).unlink()
+        report = carry_out(run_id, settings, store)
+        assert (report.run.status, report.run.error) == (JobStatus.DONE, None)
+        assert report.run.kept and report.delivered is not None
 
 
 def test_a_run_that_is_stopped_in_its_search_for_a_proof_goes_on_there(
