@@ -240,6 +240,10 @@ class EagerModule:
     reason: str
 
 
+BUSY_SHARE = 0.15
+"""Threads that wait so much of their time for a core share it with other programs."""
+
+
 @dataclass(frozen=True)
 class Captured:
     """A model as it was captured and timed.
@@ -255,6 +259,7 @@ class Captured:
         compile_error: why there is no `compile_ms`.
         kernels_ms: under torch.compile: the time of a call in each operator or kernel, by its name, longest first.
         cost_s: where the capture's own time went, by stage.
+        waited_share: how much of the time in which threads wanted a core they waited for one, while eager was timed.
     """
 
     torch: str
@@ -267,6 +272,12 @@ class Captured:
     compile_error: str
     kernels_ms: tuple[tuple[str, float], ...]
     cost_s: tuple[tuple[str, float], ...]
+    waited_share: float = 0.0
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether other programs were in the way, so that times and the order of regions are not to be relied on."""
+        return self.waited_share > BUSY_SHARE
 
 
 def read_captured(stdout: bytes) -> Captured:
@@ -293,6 +304,7 @@ def read_captured(stdout: bytes) -> Captured:
             compile_error=_line(data["compile_error"], 600),
             kernels_ms=tuple((_line(name, 300), _duration(ms)) for name, ms in _items(data["kernels_ms"])),
             cost_s=tuple((_word(name), _duration(s)) for name, s in _items(data["cost_s"])),
+            waited_share=min(1.0, _duration(data.get("waited_share", 0.0))),
         )
     except CaptureFailed:
         raise

@@ -172,6 +172,11 @@ def _show_times(found: Mapping[str, Any]) -> None:
         said = f"not measured ({plain(found.get('compile_error') or 'not asked for')})"
     print(f"eager      {_milliseconds(found['eager_ms'])} ms a call")
     print(f"compile    {said}")
+    if found.get("noisy"):
+        print(
+            f"noisy      threads waited {found['waited_share']:.0%} of their time for a core: other programs ran."
+            " Times and the order of regions are uncertain; plan again when the machine is quiet"
+        )
 
 
 def _show_stays(found: Mapping[str, Any]) -> None:

@@ -133,6 +133,8 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "kernels_ms": [list(pair) for pair in captured.kernels_ms],
         "stays_eager": [asdict(each) for each in captured.stays_eager],
         "shape_groups": plan.shape_groups,
+        "waited_share": captured.waited_share,
+        "noisy": captured.is_noisy,
         "operators": sum(len(graph.nodes) for graph in captured.graphs),
         "apart": [
             {"name": region.name, "share": region.eager_ms / total if total else 0.0}

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -471,6 +473,23 @@ def test_a_weight_file_that_does_not_fit_is_refused_by_name(server: CaptureServe
     with pytest.raises(CaptureFailed) as failed:
         of(server, TIED, state=WRONG_STATES[message])
     assert failed.value.stage == "state" and message in str(failed.value)
+
+
+def test_waiting_for_a_core_that_another_program_uses_is_counted() -> None:
+    core = min(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    core_waits = import_module("whole_models.capture.timing").CoreWaits
+    other = subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"])
+    try:
+        os.sched_setaffinity(0, [core])
+        waits, until = core_waits(), time.monotonic() + 1.0
+        while time.monotonic() < until:
+            pass
+        assert 0.1 < waits.share() < 1
+    finally:
+        os.sched_setaffinity(0, before)
+        other.kill()
+        other.wait()
 
 
 def test_time_that_is_used_up_is_named(server: CaptureServer) -> None:

@@ -71,6 +71,7 @@ CAPTURE = {
     "compile_error": "",
     "kernels_ms": [["cpp_fused_mul", 0.5]],
     "cost_s": [["load", 0.1]],
+    "waited_share": 0.02,
 }
 JUNK = st.one_of(
     st.none(),
@@ -129,6 +130,11 @@ def test_a_capture_is_read_as_it_was_written() -> None:
     assert part.args == (Ref("parts"), 1) and graph.outputs == (Ref("part"), -math.inf)
     assert graph.users_of["scaled"] == ("cast",) and graph.leaving == {"part", "cast"}
     assert captured.kernels_ms == (("cpp_fused_mul", 0.5),) and captured.stays_eager[0].path == "blocks.1"
+
+
+def test_a_capture_whose_threads_waited_for_cores_is_noisy() -> None:
+    assert not read(CAPTURE).is_noisy
+    assert read(CAPTURE | {"waited_share": 0.4}).is_noisy
 
 
 @settings(max_examples=300, deadline=None)

@@ -4,7 +4,8 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -115,6 +116,31 @@ def call_time_ms(call: Callable[[], Any], restore: Callable[[], None], budget_s:
             call()
             times.append(time.perf_counter() - began)
     return statistics.median(times[1:]) * 1e3
+
+
+class CoreWaits:
+    """How much of the time in which this process's threads wanted a core they waited for one, from now on.
+
+    The kernel counts both for each thread (Documentation/scheduler/sched-stats.rst: /proc/<pid>/schedstat).
+    """
+
+    def __init__(self) -> None:
+        self._began = self._spent_ns()
+
+    def share(self) -> float:
+        """The share, from 0 to 1; 0 where the kernel does not say."""
+        now = self._spent_ns()
+        ran, waited = (max(0, after - before) for after, before in zip(now, self._began, strict=True))
+        return waited / (ran + waited) if ran + waited else 0.0
+
+    @staticmethod
+    def _spent_ns() -> tuple[int, int]:
+        ran = waited = 0
+        for path in Path("/proc/self/task").glob("*/schedstat"):
+            with suppress(OSError, ValueError):  # the thread has ended, or the kernel counts nothing
+                first, second, *_ = path.read_text().split()
+                ran, waited = ran + int(first), waited + int(second)
+        return ran, waited
 
 
 def _finite(value: float) -> bool:
