@@ -56,8 +56,8 @@ def list_batches(
     return [_record(row) for row in session.scalars(query if limit is None else query.limit(limit))]
 
 
-def set_budget(session: Session, batch_id: int, budget_usd: float) -> None:
-    """Set the total budget of a batch."""
+def set_budget(session: Session, batch_id: int, budget_usd: float | None) -> None:
+    """Set the total budget of a batch; None: it has none."""
     session.execute(update(BatchRow).where(BatchRow.id == batch_id).values(budget_usd=budget_usd))
 
 

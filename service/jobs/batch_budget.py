@@ -1,6 +1,7 @@
 """The total budget of a batch: what its jobs have cost at most, and what is left for the next one."""
 
 import math
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -9,7 +10,7 @@ from agents.protocols import Event
 from agents.replay import resume_state_from_events
 from db.evaluations import results
 from db.jobs import batches, jobs, model_runs
-from db.records import JobCost, JobRecord, JobStatus, Owner
+from db.records import OPEN, JobCost, JobRecord, JobStatus, Owner
 from service.jobs.query import end_job
 
 
@@ -58,7 +59,7 @@ def allot_budget(session: Session, job_id: int) -> float:
     own = job.options.get(OWN_BUDGET, job.options.get("budget_usd"))
     if batch.budget_usd is None:
         if OWN_BUDGET in job.options:  # there was a total when it last ran
-            jobs.update_options(session, job_id, budget_usd=own)
+            _set_budget(session, job_id, budget_usd=own)
         return math.inf
     costs = [cost for cost in batches.job_costs(session, batch.id) if not _is_free(cost)]
     paid = sum(worst_paid_usd(session, cost) for cost in costs if cost.id == job_id)
@@ -67,7 +68,7 @@ def allot_budget(session: Session, job_id: int) -> float:
     waiting = sum(_weight(other) for other in others if other.status is JobStatus.QUEUED)
     share = max(0.0, left) * _weight(job) / (waiting + _weight(job))
     allotted = paid + share if own is None else min(float(own), paid + share)
-    jobs.update_options(session, job_id, **{"budget_usd": allotted, OWN_BUDGET: own})
+    _set_budget(session, job_id, budget_usd=allotted, **{OWN_BUDGET: own})
     return allotted if share > 0 else 0.0
 
 
@@ -77,6 +78,13 @@ def finish_without_budget(session: Session, job_id: int, owner: Owner) -> None:
     total = None if job.batch_id is None else batches.get_batch(session, job.batch_id).budget_usd
     detail = f"nothing is left of the {total or 0.0:.2f} dollars of batch {job.batch_id}"
     end_job(session, job_id, owner, status=JobStatus.FAILED, reason="budget", detail=detail)
+
+
+def _set_budget(session: Session, job_id: int, *, budget_usd: Any, **options: Any) -> None:
+    """Store what a job may cost; for a run over a whole model that is the total of its regions' jobs as well."""
+    jobs.update_options(session, job_id, budget_usd=budget_usd, **options)
+    if (regions := model_runs.batch_of(session, job_id)) is not None:
+        batches.set_budget(session, regions, budget_usd)
 
 
 def _is_free(job: JobRecord | JobCost) -> bool:
@@ -89,7 +97,13 @@ def _weight(job: JobRecord | JobCost) -> float:
 
 def _committed(session: Session, job: JobCost) -> float:
     """How much of the total a job has used or reserved, in dollars."""
-    if job.status is not JobStatus.RUNNING:
+    if job.status is not JobStatus.RUNNING and not _regions_open(session, job):
         return worst_paid_usd(session, job)
     bound = job.options.get("budget_usd")
     return math.inf if bound is None else float(bound)  # one that runs without a bound may take it all
+
+
+def _regions_open(session: Session, job: JobCost) -> bool:
+    """Whether a job is a run over a whole model that waits or has ended while jobs of its regions may still spend."""
+    regions = model_runs.batch_of(session, job.id)
+    return regions is not None and any(each.status in OPEN for each in batches.job_costs(session, regions))

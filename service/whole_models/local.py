@@ -1,7 +1,7 @@
 """Runs over whole models that run in this process: started, resumed or taken from the queue, and delivered."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from sandbox.base import SandboxUnavailable
 from service.batches.manage import requeue_regions
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, JobLost, Unavailable
+from service.jobs.batch_budget import allot_budget
 from service.jobs.export import is_ours, write_whole
 from service.jobs.journal import Observer
 from service.jobs.liveness import job_heartbeat, this_process
@@ -133,6 +134,9 @@ def resume_model(
         if not jobs.restart_job(session, run_id, owner, sandbox=target.sandbox):
             raise Conflict(f"model run {run_id} is being worked on by another process")
         jobs.update_options(session, run_id, **options)
+        if allot_budget(session, run_id) <= 0:
+            more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"
+            raise BadRequest(f"model run {run_id}: nothing is left of the total budget of its batch; {more}")
         requeue_regions(session, run_id)
         return jobs.get_job(session, run_id)
 
@@ -175,6 +179,7 @@ def _claim_and_run(
     with claimed_here(model, claim, owner, settings=settings, store=store) as (context, job):
         if job is None:
             return None
+        context = replace(context, settings=settings_of(job, settings))  # with what its batch leaves of the budget
         watching.begun(job.id)
         evaluator = LocalEvaluator(store, job.id, owner, context, watching.step, cancel)
 

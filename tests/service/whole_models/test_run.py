@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from db.evaluations import results
-from db.jobs import job_queue, jobs, model_runs
+from db.jobs import batches, job_queue, jobs, model_runs
 from db.records import EvaluationRecord, JobStatus, ModelRunRecord, Owner
 from db.store import Store
 from service.batches.manage import NOT_WORTH_IT, resume_batch, show_batch, start_batch
@@ -364,6 +364,54 @@ def test_the_proof_is_the_best_of_the_job_and_its_cost_is_that_of_the_regions(
         assert job.stop_reason == "proven"
 
 
+def run_models(batch_id: int, settings: Settings, store: Store) -> None:
+    """Run what waits of a batch of models, as its command does."""
+    watching = Watching(lambda run_id: None, lambda text: None, lambda job, place, total: lambda event: None)
+    run_batch(
+        batch_id,
+        settings=settings,
+        store=store,
+        observer_for=lambda job: lambda event: None,
+        cancel=CancelToken(),
+        run_job=lambda job_id, observe: run_queued_job(
+            job_id, settings=settings, store=store, observe=observe, watching=watching, cancel=CancelToken()
+        ),
+    )
+
+
+def test_the_total_of_a_batch_of_models_bounds_the_regions_of_each_when_it_is_resumed_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    def region_budget_usd(run_id: int) -> float | None:
+        with store.read() as session:
+            return batches.get_batch(session, stored(store, run_id).batch_id or 0).budget_usd
+
+    refused = Script(match=(Entry(fault="unauthorized", when=When(request="write"), repeat=True),))
+    with quick(monkeypatch, tmp_path, refused, model="openai/one") as (settings, store):
+        replace_what_is_slow(monkeypatch.setattr)
+        (tmp_path / "net.py").write_text(MODEL)
+        spec = {"tasks": [str(tmp_path / "net.py")], "models": ["openai/one"], "whole_models": True}
+        batch_id = start_batch(make_spec({**spec, "budget_usd": 2.0}), settings=settings, store=store)
+        with store.write() as session:
+            (job,) = jobs.list_jobs(session, batch_id=batch_id)
+            model_runs.set_capture(session, job.id, captured.encode())
+        run_models(batch_id, settings, store)
+        assert stored(store, job.id).status is JobStatus.FAILED, "no model answers"
+        assert region_budget_usd(job.id) == 2.0
+        resume_batch(store, batch_id, budget_usd=0.5)
+        run_models(batch_id, settings, store)
+        assert region_budget_usd(job.id) == 0.5
+        with store.write() as session:
+            batches.set_budget(session, batch_id, 0.25)
+        with pytest.raises(Unavailable):
+            carry_out(job.id, settings, store)
+        assert region_budget_usd(job.id) == 0.25
+        with store.write() as session:
+            batches.set_budget(session, batch_id, 0.0)
+        with pytest.raises(BadRequest, match="nothing is left of the total budget of its batch"):
+            carry_out(job.id, settings, store)
+
+
 def test_a_batch_of_models_runs_each_and_gives_their_proofs_as_results(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
 ) -> None:
@@ -376,17 +424,7 @@ def test_a_batch_of_models_runs_each_and_gives_their_proofs_as_results(
             (job,) = jobs.list_jobs(session, batch_id=batch_id)
             model_runs.set_capture(session, job.id, captured.encode())
         assert job.kind == "model"
-        watching = Watching(lambda run_id: None, lambda text: None, lambda job, place, total: lambda event: None)
-        run_batch(
-            batch_id,
-            settings=settings,
-            store=store,
-            observer_for=lambda job: lambda event: None,
-            cancel=CancelToken(),
-            run_job=lambda job_id, observe: run_queued_job(
-                job_id, settings=settings, store=store, observe=observe, watching=watching, cancel=CancelToken()
-            ),
-        )
+        run_models(batch_id, settings, store)
         (found,) = show_batch(store, batch_id).jobs
         report = read_report(job.id, settings=settings, store=store)
         assert report.proof is not None and report.delivered == settings.job_dir(job.id) / "model"
