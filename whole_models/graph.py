@@ -241,7 +241,7 @@ class EagerModule:
 
 
 BUSY_SHARE = 0.15
-"""Threads that wait so much of their time for a core share it with other programs."""
+"""Threads that wait so much of their time share the processor with other programs."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class Captured:
         compile_error: why there is no `compile_ms`.
         kernels_ms: under torch.compile: the time of a call in each operator or kernel, by its name, longest first.
         cost_s: where the capture's own time went, by stage.
-        waited_share: how much of the time in which threads wanted a core they waited for one, while eager was timed.
+        waited_share: how much of the time in which threads wanted to run they waited, while eager was timed.
     """
 
     torch: str

@@ -174,7 +174,7 @@ def _show_times(found: Mapping[str, Any]) -> None:
     print(f"compile    {said}")
     if found.get("noisy"):
         print(
-            f"noisy      threads waited {found['waited_share']:.0%} of their time for a core: other programs ran."
+            f"noisy      threads waited {found['waited_share']:.0%} of their time to run: other programs ran."
             " Times and the order of regions are uncertain; plan again when the machine is quiet"
         )
 

@@ -478,7 +478,7 @@ def test_a_weight_file_that_does_not_fit_is_refused_by_name(server: CaptureServe
 def test_waiting_for_a_core_that_another_program_uses_is_counted() -> None:
     core = min(os.sched_getaffinity(0))
     before = os.sched_getaffinity(0)
-    core_waits = import_module("whole_models.capture.timing").CoreWaits
+    core_waits = import_module("whole_models.capture.timing").RunWaits
     other = subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"])
     try:
         os.sched_setaffinity(0, [core])

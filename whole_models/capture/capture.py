@@ -13,7 +13,7 @@ from .errors import CaptureError, Refused, line_of
 from .export import Exported, export_part
 from .load import Originals, load_model, make_inputs
 from .parts import Graphs, Part, export_parts, form_of
-from .timing import CoreWaits, call_time_ms, one_thread, operator_times_ms
+from .timing import RunWaits, call_time_ms, one_thread, operator_times_ms
 from .weights import load_state
 
 MAX_NODES = 20_000  # as the host has it
@@ -54,7 +54,7 @@ def capture(
             _first_call(model, inputs)
             originals.forget_unchanged()
             run = lambda: model(*inputs)  # noqa: E731
-            waits = CoreWaits()
+            waits = RunWaits()
             eager_ms = call_time_ms(run, originals.restore, min(_EAGER_S, budget_s * _EAGER_SHARE))
             waited_share = waits.share()
             originals.restore()

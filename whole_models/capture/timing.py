@@ -118,8 +118,8 @@ def call_time_ms(call: Callable[[], Any], restore: Callable[[], None], budget_s:
     return statistics.median(times[1:]) * 1e3
 
 
-class CoreWaits:
-    """How much of the time in which this process's threads wanted a core they waited for one, from now on.
+class RunWaits:
+    """How much of the time in which this process's threads wanted to run they waited, from now on.
 
     The kernel counts both for each thread (Documentation/scheduler/sched-stats.rst: /proc/<pid>/schedstat).
     """
