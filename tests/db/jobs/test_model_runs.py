@@ -131,6 +131,16 @@ def test_whoever_cancels_a_run_cancels_the_jobs_of_its_regions(store: Store) -> 
         assert jobs.get_job(session, job_id).status is JobStatus.CANCELLED
 
 
+def test_jobs_of_regions_count_as_open_ones_where_their_run_has_ended(store: Store) -> None:
+    run_id = new_run(store)
+    with_region_job(store, run_id)
+    with store.write() as session:
+        assert job_queue.count_open(session, "u") == 0
+        assert jobs.finish_job(session, run_id, OWNER, status=JobStatus.CANCELLED)
+    with store.read() as session:
+        assert job_queue.count_open(session, "u") == 1
+
+
 def test_a_run_counts_as_one_open_job_and_costs_what_its_regions_do(store: Store) -> None:
     run_id = new_run(store)
     with store.read() as session:
