@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import threading
+import tracemalloc
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -636,6 +637,40 @@ def test_an_archive_that_names_other_places_is_not_unpacked(name):
         archive.writestr(name, "x")
     with pytest.raises(Unavailable, match="names the file"):
         read_archive(data.getvalue())
+
+
+def packed(text: bytes, method: int = zipfile.ZIP_DEFLATED) -> bytearray:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", method) as archive:
+        archive.writestr("model.py", text)
+    return bytearray(data.getvalue())
+
+
+def test_an_archive_that_unpacks_to_more_than_it_says_takes_no_more_memory_for_it():
+    size = 200 * 1024 * 1024
+    data = packed(bytes(size))
+    said = size.to_bytes(4, "little")
+    assert data.count(said) == 2  # before the file, and in the directory
+    tracemalloc.start()
+    with pytest.raises(Unavailable, match="cannot be read"):
+        read_archive(bytes(data.replace(said, (10).to_bytes(4, "little"))))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20 * 1024 * 1024
+
+
+def test_an_archive_whose_data_is_broken_is_said():
+    data = packed(b"x" * 1000)
+    place = data.index(b"model.py") + len("model.py")
+    data[place : place + 4] = b"\xff\xff\xff\xff"
+    with pytest.raises(Unavailable, match="cannot be read"):
+        read_archive(bytes(data))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_that_is_packed_in_a_way_of_its_own_is_not_unpacked(method):
+    with pytest.raises(Unavailable, match="cannot be read"):
+        read_archive(bytes(packed(b"x", method)))
 
 
 def test_what_is_no_archive_is_said():
