@@ -96,7 +96,7 @@ def _follow(
         note(f"stop it: kernelwright jobs cancel {run_id} {at}")
         return DETACHED
     found = dict(server.show_model(run_id))
-    if found["kept"]:
+    if found["status"] == JobStatus.DONE and found["kept"]:  # kernels are chosen before the proof
         found["delivered"] = str(_unpack(server, run_id, settings, out))
     if as_json:
         print_json(found)

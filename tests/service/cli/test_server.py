@@ -23,7 +23,18 @@ from service.errors import Unavailable
 from service.jobs.liveness import this_process
 from service.jobs.persistence import measurements_of
 from tests.support.commands import GOOD, OP, WRONG
-from tests.support.seeded_store import FILES, OWNER, Seeded, decide, evaluation, model_run, prove, seed, trial
+from tests.support.seeded_store import (
+    FILES,
+    OWNER,
+    Seeded,
+    decide,
+    end_model,
+    evaluation,
+    model_run,
+    prove,
+    seed,
+    trial,
+)
 from tests.support.web_application import CANDIDATE, add_done_job, listening, opened
 
 NOWHERE = "http://127.0.0.1:9"
@@ -612,8 +623,19 @@ def test_a_model_through_a_server_is_followed_and_unpacked(operator, tmp_path, c
     }
 
 
-def finish_next_model(store):
-    """Do a worker's work: give the run that waits a proof."""
+def test_a_model_at_a_server_that_is_cancelled_before_its_proof_is_shown_as_it_stands(operator, tmp_path, capsys):
+    (tmp_path / "net.py").write_text(OP)
+    told = threading.Thread(target=finish_next_model, args=(operator.store,), kwargs={"proven": False})
+    told.start()
+    assert run(["model", str(tmp_path / "net.py"), "--out", str(tmp_path / "faster")]) == 1
+    told.join()
+    out, err = capsys.readouterr()
+    assert "cancelled (prove)" in out and "go on with: kernelwright models resume" in err
+    assert not (tmp_path / "faster").exists()
+
+
+def finish_next_model(store, *, proven=True):
+    """Do a worker's work: give the run that waits a proof, or let it be cancelled before that."""
     made = Seeded(store)
     waiting = None
     while waiting is None:
@@ -625,7 +647,10 @@ def finish_next_model(store):
         results.add_event(session, waiting.id, "stage", 0, {"stage": "optimize"})
     made.models["net"] = waiting.id
     decide(made, "net", [], ["r02_rms_norm"])
-    prove(made, "net", evaluation("passed", speedup=1.5))
+    if proven:
+        prove(made, "net", evaluation("passed", speedup=1.5))
+    else:
+        end_model(made, "net", JobStatus.CANCELLED, "prove")
 
 
 @pytest.mark.parametrize(
