@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, case, func, insert, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from db.jobs.workers import LIVE
 from db.locks import database_now, lock_name
@@ -230,9 +230,15 @@ def list_jobs_of_worker(session: Session, worker_id: str) -> Sequence[int]:
 
 
 def count_open(session: Session, user: str) -> int:
-    """The number of a user's jobs that are queued or running. A run over a whole model counts, and not its regions."""
-    regions = select(ModelRunRow.id).where(ModelRunRow.batch_id == JobRow.batch_id).exists()
-    return session.scalar(select(func.count()).where(JobRow.user == user, JobRow.status.in_(OPEN), ~regions)) or 0
+    """The number of a user's jobs that are queued or running. An open run over a model counts, and not its regions."""
+    run = aliased(JobRow)
+    of_open_run = (
+        select(ModelRunRow.id)
+        .join(run, run.id == ModelRunRow.id)
+        .where(ModelRunRow.batch_id == JobRow.batch_id, run.status.in_(OPEN))
+    )
+    query = select(func.count()).where(JobRow.user == user, JobRow.status.in_(OPEN), ~of_open_run.exists())
+    return session.scalar(query) or 0
 
 
 def count_queued(session: Session) -> dict[str, int]:

@@ -253,8 +253,8 @@ def request_cancel(session: Session, job_id: int) -> JobStatus:
     Raises:
         NotInStore: There is no such job.
     """
-    _request_cancel_of_regions(session, job_id)
     lock_job(session, job_id)
+    _request_cancel_of_regions(session, job_id)
     not_running = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
     if _update(
         session,
@@ -272,7 +272,8 @@ def request_cancel(session: Session, job_id: int) -> JobStatus:
 def _request_cancel_of_regions(session: Session, job_id: int) -> None:
     of_regions = select(JobRow.id).join(ModelRunRow, ModelRunRow.batch_id == JobRow.batch_id)
     open_or_interrupted = JobRow.status.in_([status.value for status in (*OPEN, JobStatus.INTERRUPTED)])
-    for region_job in session.scalars(of_regions.where(ModelRunRow.id == job_id, open_or_interrupted)).all():
+    of_run = of_regions.where(ModelRunRow.id == job_id, open_or_interrupted)
+    for region_job in session.scalars(of_run.order_by(JobRow.id)).all():
         request_cancel(session, region_job)
 
 

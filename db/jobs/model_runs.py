@@ -152,6 +152,11 @@ def batch_of(session: Session, job_id: int) -> int | None:
     return session.scalar(select(ModelRunRow.batch_id).where(ModelRunRow.id == job_id))
 
 
+def run_of_batch(session: Session, batch_id: int) -> int | None:
+    """The run whose regions' jobs a batch holds; None: it is a batch that a user asked for."""
+    return session.scalar(select(ModelRunRow.id).where(ModelRunRow.batch_id == batch_id))
+
+
 def _update(session: Session, run_id: int, **values: Any) -> None:
     session.execute(update(ModelRunRow).where(ModelRunRow.id == run_id).values(**values))
 

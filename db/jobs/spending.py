@@ -11,6 +11,9 @@ from sqlalchemy.orm import Session, aliased
 from db.records import OPEN, RESUMABLE, JobCost, JobStatus
 from db.tables import EventRow, JobRow, ModelRunRow
 
+PLAN_ONLY = "plan_only"
+"""The option of a job over a whole model that ends with its plan."""
+
 
 def max_spending_usd(
     session: Session,
@@ -22,7 +25,8 @@ def max_spending_usd(
 ) -> float:
     """The most that a user's jobs may have cost since a moment, with what open jobs may still cost.
 
-    A run over a whole model counts by its budget while it is open, and then by the jobs of its regions.
+    A run over a whole model counts by its budget while it is open, and then by the jobs of its regions. One that only
+    plans calls no model.
 
     Args:
         session: A transaction.
@@ -52,7 +56,7 @@ def max_spending_usd(
     for kind, costs_unknown, job_id, status, *rest in session.execute(query).all():
         job = JobCost(job_id, JobStatus(status), *rest)
         spent = max_paid_usd(session, job) if costs_unknown else job.cost_usd + job.unsettled_usd
-        if job.status in OPEN and kind != "evaluate":
+        if job.status in OPEN and kind != "evaluate" and not job.options.get(PLAN_ONLY):
             budget = job.options.get("budget_usd")
             free = free_models(job.model, job.options.get("judge_model"))
             spent = max(spent, 0.0 if free else math.inf if budget is None else float(budget))

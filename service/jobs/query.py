@@ -11,7 +11,7 @@ from agents.protocols import JSON, Event, Outcome, ResumeState
 from agents.replay import resume_state_from_events
 from db.errors import StoreError
 from db.evaluations import results
-from db.jobs import job_queue, jobs
+from db.jobs import batches, job_queue, jobs, model_runs
 from db.leaderboard.standings import candidate_figure
 from db.locks import heartbeat_age_s
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
@@ -177,12 +177,24 @@ def end_job(
     detail: str = "",
     round_number: int = 0,
 ) -> bool:
-    """End a job that `owner` runs, and record the event; False if another process has it by now."""
+    """End a job that `owner` runs, and record the event; False if another process has it by now.
+
+    With a run over a model that is cancelled or fails, the jobs of its regions end: it may have been cancelled just
+    before they were queued.
+    """
     error = detail if status is JobStatus.FAILED else None
     ended = jobs.finish_job(session, job_id, owner, status=status, stop_reason=reason, error=error)
     if ended:
         results.add_event(session, job_id, "ended", round_number, {"reason": reason, "detail": detail})
+        if status in (JobStatus.CANCELLED, JobStatus.FAILED):
+            cancel_regions(session, job_id)
     return ended
+
+
+def cancel_regions(session: Session, job_id: int) -> None:
+    """Cancel the jobs of a run's regions. The run was locked before; a job that is no run has none."""
+    if (batch_id := model_runs.batch_of(session, job_id)) is not None:
+        batches.cancel_jobs(session, batch_id)
 
 
 def cancel_requested(store: Store, job_id: int) -> bool:

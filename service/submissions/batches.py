@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from db.jobs import batches, jobs
+from db.jobs import batches, jobs, model_runs
 from db.records import RESUMABLE, JobCost
 from db.store import Store
 from service.batches.manage import FINAL, cancel_batch, queue_batch, requeue_batch
@@ -17,7 +17,7 @@ from service.settings import Settings
 from service.submissions.access import Principal, Role, require, require_owner
 from service.submissions.idempotency import run_idempotent
 from service.submissions.jobs import OPTIONS, check_models, check_price_setter
-from service.submissions.quotas import check_quota, hold_quota, priced_models
+from service.submissions.quotas import QuotaExceeded, check_quota, hold_quota, priced_models
 
 
 def start_batch_for(
@@ -75,7 +75,8 @@ def resume_batch_for(
 
     Raises:
         NotInStore: there is no batch with this id.
-        NotAllowed, QuotaExceeded: it is another user's, or the token has no room for them.
+        NotAllowed, QuotaExceeded: it is another user's, or the token has no room for them. Of a token with a limit in
+            dollars, the total of a run's regions stays: the run counts by its own budget.
     """
     _require_owner(principal, batch_id, store, "resume")
     mark_dead_jobs(store)
@@ -90,6 +91,8 @@ def resume_batch_for(
             if _may_run_again(job)
         ]
         check_quota(session, principal, again, priced=priced)
+        if budget_usd is not None and principal.max_usd_a_day is not None:
+            _require_own_total(session, batch_id)
         waiting = requeue_batch(session, batch_id)
         if budget_usd is not None:
             batches.set_budget(session, batch_id, budget_usd)
@@ -122,6 +125,14 @@ def public_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _may_run_again(job: JobCost) -> bool:
     return job.status in RESUMABLE and job.stop_reason not in FINAL
+
+
+def _require_own_total(session: Session, batch_id: int) -> None:
+    if (run := model_runs.run_of_batch(session, batch_id)) is not None:
+        raise QuotaExceeded(
+            f"batch {batch_id} spends the budget_usd of model run {run}, which counts in the dollars of the day;"
+            " submit a new run for more"
+        )
 
 
 def _require_owner(principal: Principal, batch_id: int, store: Store, what: str) -> None:

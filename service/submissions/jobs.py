@@ -151,7 +151,7 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
         if job.status not in RESUMABLE:
             raise Conflict(f"job {job_id} is {job.status} already")
         check_quota(session, principal, [wanted], priced=priced, spent_usd=worst_paid_usd(session, job))
+        job_queue.requeue_job(session, job_id)
         if job.kind == "model":
             requeue_regions(session, job_id)
-        job_queue.requeue_job(session, job_id)
         return jobs.get_job(session, job_id)

@@ -4,6 +4,7 @@ import io
 import re
 import uuid
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from service.whole_models.local import check_folder, write_folder
 
 MAX_FILES = 1000
 MAX_BYTES = 64 * 1024 * 1024
+_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NAME = re.compile(r"(kernels/)?[A-Za-z0-9_]{1,120}\.(py|md)")
 
 
@@ -94,7 +96,7 @@ def _follow(
         note(f"stop it: kernelwright jobs cancel {run_id} {at}")
         return DETACHED
     found = dict(server.show_model(run_id))
-    if found["kept"]:
+    if found["status"] == JobStatus.DONE and found["kept"]:  # kernels are chosen before the proof
         found["delivered"] = str(_unpack(server, run_id, settings, out))
     if as_json:
         print_json(found)
@@ -137,8 +139,16 @@ def read_archive(data: bytes) -> dict[str, str]:
                     raise Unavailable(
                         f"the server's archive names the file {each.filename[:80]!r}; it was not unpacked"
                     )
-            return {each.filename: archive.read(each).decode("utf-8") for each in members}
-    except (zipfile.BadZipFile, UnicodeDecodeError, NotImplementedError, RuntimeError) as error:
+                if each.compress_type not in _PACKED:
+                    raise Unavailable("the server's archive cannot be read: it is packed in an unusual way")
+            return {each.filename: _text_of(archive, each) for each in members}
+    except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, Unavailable):
             raise
         raise Unavailable(f"the server's archive cannot be read: {error}") from error
+
+
+def _text_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
+    """The text of a file. No more is unpacked than the archive says it has: `ZipFile.read` would unpack all at once."""
+    with archive.open(member) as file:
+        return file.read(member.file_size).decode("utf-8")

@@ -1,15 +1,24 @@
 """Runs over whole models in the store: stages, regions with their jobs, decisions, the proof, what is delivered."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select, update
 
+from db import locks
 from db.errors import NotInStore
 from db.evaluations import tasks
 from db.jobs import batches, job_queue, jobs, model_runs, spending
 from db.records import JobStatus, ModelRegionRecord, Owner
 from db.store import Store
+from db.tables import JobRow
 from db.types import utc_now
+from service.batches.manage import cancel_batch
+from service.settings import load_settings
+from service.submissions.access import Principal, Role
+from service.submissions.jobs import resume_for
 
 OWNER = Owner("host", 1, "one")
 
@@ -129,6 +138,55 @@ def test_whoever_cancels_a_run_cancels_the_jobs_of_its_regions(store: Store) -> 
     with store.read() as session:
         assert jobs.get_job(session, run_id).cancel_requested
         assert jobs.get_job(session, job_id).status is JobStatus.CANCELLED
+
+
+def cancel_run(store: Store, run_id: int) -> None:
+    with store.write() as session:
+        jobs.request_cancel(session, run_id)
+
+
+def cancel_its_batch(store: Store, run_id: int) -> None:
+    cancel_batch(store, 1)
+
+
+def resume_run(store: Store, run_id: int) -> None:
+    resume_for(Principal("u", Role.OPERATOR), run_id, settings=load_settings(), store=store)
+
+
+@pytest.mark.parametrize("change", [cancel_run, cancel_its_batch, resume_run])
+def test_whoever_changes_a_run_and_its_regions_locks_the_run_first(
+    store: Store, change: Callable[[Store, int], None]
+) -> None:
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time, and no order of locks")
+    run_id = new_run(store)
+    with store.write() as session:
+        batch_id = batches.add_batch(session, name="", user="u", spec={}, budget_usd=None)
+        assert batch_id == 1
+        session.execute(update(JobRow).where(JobRow.id == run_id).values(batch_id=batch_id))
+    region_job = with_region_job(store, run_id)
+    if change is resume_run:
+        with store.write() as session:
+            assert jobs.finish_job(session, run_id, OWNER, status=JobStatus.CANCELLED)
+    with ThreadPoolExecutor(1) as pool:
+        with store.write() as session:
+            locks.lock_job(session, run_id)
+            changing = pool.submit(change, store, run_id)
+            with pytest.raises(TimeoutError):
+                changing.result(0.5)  # it waits for the run
+            free = select(JobRow.id).where(JobRow.id == region_job).with_for_update(nowait=True)
+            assert session.scalar(free) == region_job, "and holds no job of a region meanwhile"
+        changing.result(10)
+
+
+def test_jobs_of_regions_count_as_open_ones_where_their_run_has_ended(store: Store) -> None:
+    run_id = new_run(store)
+    with_region_job(store, run_id)
+    with store.write() as session:
+        assert job_queue.count_open(session, "u") == 0
+        assert jobs.finish_job(session, run_id, OWNER, status=JobStatus.CANCELLED)
+    with store.read() as session:
+        assert job_queue.count_open(session, "u") == 1
 
 
 def test_a_run_counts_as_one_open_job_and_costs_what_its_regions_do(store: Store) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import threading
+import tracemalloc
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,18 @@ from service.errors import Unavailable
 from service.jobs.liveness import this_process
 from service.jobs.persistence import measurements_of
 from tests.support.commands import GOOD, OP, WRONG
-from tests.support.seeded_store import FILES, OWNER, Seeded, decide, evaluation, model_run, prove, seed, trial
+from tests.support.seeded_store import (
+    FILES,
+    OWNER,
+    Seeded,
+    decide,
+    end_model,
+    evaluation,
+    model_run,
+    prove,
+    seed,
+    trial,
+)
 from tests.support.web_application import CANDIDATE, add_done_job, listening, opened
 
 NOWHERE = "http://127.0.0.1:9"
@@ -611,8 +623,19 @@ def test_a_model_through_a_server_is_followed_and_unpacked(operator, tmp_path, c
     }
 
 
-def finish_next_model(store):
-    """Do a worker's work: give the run that waits a proof."""
+def test_a_model_at_a_server_that_is_cancelled_before_its_proof_is_shown_as_it_stands(operator, tmp_path, capsys):
+    (tmp_path / "net.py").write_text(OP)
+    told = threading.Thread(target=finish_next_model, args=(operator.store,), kwargs={"proven": False})
+    told.start()
+    assert run(["model", str(tmp_path / "net.py"), "--out", str(tmp_path / "faster")]) == 1
+    told.join()
+    out, err = capsys.readouterr()
+    assert "cancelled (prove)" in out and "go on with: kernelwright models resume" in err
+    assert not (tmp_path / "faster").exists()
+
+
+def finish_next_model(store, *, proven=True):
+    """Do a worker's work: give the run that waits a proof, or let it be cancelled before that."""
     made = Seeded(store)
     waiting = None
     while waiting is None:
@@ -624,7 +647,10 @@ def finish_next_model(store):
         results.add_event(session, waiting.id, "stage", 0, {"stage": "optimize"})
     made.models["net"] = waiting.id
     decide(made, "net", [], ["r02_rms_norm"])
-    prove(made, "net", evaluation("passed", speedup=1.5))
+    if proven:
+        prove(made, "net", evaluation("passed", speedup=1.5))
+    else:
+        end_model(made, "net", JobStatus.CANCELLED, "prove")
 
 
 @pytest.mark.parametrize(
@@ -636,6 +662,40 @@ def test_an_archive_that_names_other_places_is_not_unpacked(name):
         archive.writestr(name, "x")
     with pytest.raises(Unavailable, match="names the file"):
         read_archive(data.getvalue())
+
+
+def packed(text: bytes, method: int = zipfile.ZIP_DEFLATED) -> bytearray:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", method) as archive:
+        archive.writestr("model.py", text)
+    return bytearray(data.getvalue())
+
+
+def test_an_archive_that_unpacks_to_more_than_it_says_takes_no_more_memory_for_it():
+    size = 200 * 1024 * 1024
+    data = packed(bytes(size))
+    said = size.to_bytes(4, "little")
+    assert data.count(said) == 2  # before the file, and in the directory
+    tracemalloc.start()
+    with pytest.raises(Unavailable, match="cannot be read"):
+        read_archive(bytes(data.replace(said, (10).to_bytes(4, "little"))))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20 * 1024 * 1024
+
+
+def test_an_archive_whose_data_is_broken_is_said():
+    data = packed(b"x" * 1000)
+    place = data.index(b"model.py") + len("model.py")
+    data[place : place + 4] = b"\xff\xff\xff\xff"
+    with pytest.raises(Unavailable, match="cannot be read"):
+        read_archive(bytes(data))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_that_is_packed_in_a_way_of_its_own_is_not_unpacked(method):
+    with pytest.raises(Unavailable, match="cannot be read"):
+        read_archive(bytes(packed(b"x", method)))
 
 
 def test_what_is_no_archive_is_said():

@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from sqlalchemy.orm import Session
 
 from db.evaluations import results
 from db.jobs import batches, job_queue, jobs, model_runs
@@ -31,9 +32,10 @@ from service.whole_models import budget
 from service.whole_models.assemble import Assembly
 from service.whole_models.budget import left_to_gain
 from service.whole_models.local import Watching, optimize_model, read_report, run_queued_job
+from service.whole_models.plan import Plan
 from service.whole_models.prove import SLOWER, Prover, faster_baselines
 from service.whole_models.report import region_rows
-from service.whole_models.run import worth_a_job
+from service.whole_models.run import ModelRun, worth_a_job
 from tests.support.fast_batches import coder, quick
 from tests.support.model_runs import (
     BREAKS,
@@ -310,6 +312,28 @@ def test_a_run_that_is_stopped_between_its_jobs_goes_on_there(
         assert report.run.batch_id == first, "jobs are not queued twice"
         with pytest.raises(Conflict, match=f"model run {run_id} is done"):
             carry_out(run_id, settings, store)
+
+
+def test_a_run_that_is_cancelled_just_before_its_jobs_are_queued_leaves_none_that_waits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        cancel, queue_jobs = CancelToken(), ModelRun._queue_jobs
+
+        def cancelled_before(run: ModelRun, session: Session, plan: Plan) -> None:
+            jobs.request_cancel(session, run_id)
+            cancel.request("cancelled")
+            queue_jobs(run, session, plan)
+
+        monkeypatch.setattr(ModelRun, "_queue_jobs", cancelled_before)
+        with pytest.raises(Cancelled):
+            carry_out(run_id, settings, store, cancel=cancel)
+        assert stored(store, run_id).status is JobStatus.CANCELLED
+        with store.read() as session:
+            found = jobs.list_jobs(session, batch_id=stored(store, run_id).batch_id)
+        assert found and {job.status for job in found} == {JobStatus.CANCELLED}
+        run = carry_out(run_id, settings, store).run
+        assert run.status is JobStatus.DONE and run.kept, "it can be resumed"
 
 
 def test_a_run_that_another_process_works_on_is_refused(

@@ -9,11 +9,12 @@ from sqlalchemy import text as sql
 
 from agents.llm.models import import_litellm
 from db import engine
-from db.jobs import jobs
+from db.jobs import batches, jobs, model_runs
 from db.tables import AuditRow, TokenRow
 from db.types import utc_now
 from service.submissions import quotas
 from service.submissions.access import create_token, list_tokens, revoke_token
+from tests.support.seeded_store import Seeded, model_jobs, model_run
 from tests.support.web_application import OP, add_done_job, opened
 from web.pages.login import local_path
 from web.security.rate_limit import TokenBuckets
@@ -223,6 +224,33 @@ def test_so_many_dollars_a_day_counting_the_worst_of_what_runs(tmp_path):
         assert client.post(f"{API}/jobs", json=JOB).status_code == 201  # the built-in model costs nothing
         client.post(f"{API}/jobs/{first}/cancel")  # it had spent nothing
         assert ask(budget_usd=6).status_code == 201
+
+
+def test_a_run_over_a_model_cannot_spend_more_by_another_total_of_its_regions(tmp_path):
+    with opened(tmp_path, login=True, models="openai/*") as web:
+        made = Seeded(web.store)
+        run = model_run(made, "net")
+        model_jobs(made, "net", {"r02_rms_norm": ""})
+        with web.store.read() as session:
+            regions = model_runs.batch_of(session, run)
+        limited = web.client(web.token("submitter", user="ada", max_usd_a_day=10.0))
+        answer = limited.post(f"{API}/batches/{regions}/resume", json={"budget_usd": 100_000})
+        assert f"the budget_usd of model run {run}" in detail(answer, 403)
+        with web.store.read() as session:
+            assert batches.get_batch(session, regions).budget_usd == 3.0
+        assert limited.post(f"{API}/batches/{regions}/resume", json={}).status_code == 200
+        free = web.client(web.token("submitter", user="ada"))
+        assert free.post(f"{API}/batches/{regions}/resume", json={"budget_usd": 4}).status_code == 200
+
+
+def test_a_plan_of_a_model_that_waits_leaves_all_dollars_of_the_day(tmp_path):
+    with opened(tmp_path, login=True, models="openai/*") as web:
+        client = web.client(web.token("submitter", max_usd_a_day=10.0))
+        paid = {"model": "openai/gpt-5"}
+        plan = client.post(f"{API}/models", json={"source": OP, "plan_only": True, **paid})
+        assert plan.status_code == 201, plan.text
+        assert "$10.00 are left" in detail(client.post(f"{API}/jobs", json={**JOB, **paid, "budget_usd": 11}), 403)
+        assert client.post(f"{API}/jobs", json={**JOB, **paid, "budget_usd": 10}).status_code == 201
 
 
 def test_a_price_is_for_operators_to_set(tmp_path):
