@@ -174,6 +174,8 @@ class ModelRun:
     def _queue_jobs(self, session: Session, plan: Plan) -> None:
         job = jobs.get_job(session, self.job_id)
         settings = self._settings
+        # Without an address or a key file of the job's own each worker uses what it has itself.
+        own_access = {name: job.options.get(name) for name in ("api_base", "api_key_file")}
         worth = worth_a_job(model_runs.get_run(session, self.job_id).regions)
         spec = {
             "name": f"whole model {self._model.name}",
@@ -196,6 +198,7 @@ class ModelRun:
                     plan.tasks[each.name],
                     settings.model_copy(update={"budget_usd": None, "sandbox": job.sandbox or None}),
                 )
+                | own_access
                 | {WEIGHT: each.share},
                 sample=1,
             )

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -25,7 +25,9 @@ from service.batches.manage import NOT_WORTH_IT, resume_batch, show_batch, start
 from service.batches.spec import make_spec
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, Unavailable
+from service.jobs.liveness import this_process
 from service.jobs.local import run_batch
+from service.jobs.spec import task_of
 from service.mock_llm import Entry, Script, When
 from service.settings import Settings, override
 from service.whole_models import budget
@@ -44,6 +46,7 @@ from tests.support.model_runs import (
     MODEL,
     SLOW,
     carry_out,
+    opened_for_models,
     queue_captured,
     replace_what_is_slow,
 )
@@ -334,6 +337,28 @@ def test_a_run_that_is_cancelled_just_before_its_jobs_are_queued_leaves_none_tha
         assert found and {job.status for job in found} == {JobStatus.CANCELLED}
         run = carry_out(run_id, settings, store).run
         assert run.status is JobStatus.DONE and run.kept, "it can be resumed"
+
+
+def test_jobs_of_regions_do_not_keep_the_address_and_key_file_of_the_worker_that_queued_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    def stop(batch_id: int, end_jobs: Callable[[], None]) -> None:
+        raise Cancelled
+
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        owner = this_process()
+        with store.write() as session:
+            assert job_queue.take_job(session, run_id, 1, owner, worker_id="w1", sandbox="docker")
+            jobs.update_options(session, run_id, api_base=None)
+            task = task_of(jobs.get_job(session, run_id))
+        of_worker = settings.model_copy(update={"api_key_file": tmp_path / "key", "api_base": "http://worker"})
+        with opened_for_models(task, of_worker) as context, pytest.raises(Cancelled):
+            ModelRun(
+                store, run_id, owner, context, lambda name: pytest.fail(), stop, lambda text: None, CancelToken()
+            ).run()
+        with store.read() as session:
+            found = jobs.list_jobs(session, batch_id=stored(store, run_id).batch_id)
+        assert found and all(job.options.get(name) is None for job in found for name in ("api_base", "api_key_file"))
 
 
 def test_a_run_that_another_process_works_on_is_refused(
