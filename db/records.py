@@ -72,6 +72,10 @@ RESUMABLE = (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
 """The statuses of a job that ended early and can be resumed."""
 
 
+PLAN_ONLY = "plan_only"
+"""The option of a job over a whole model that ends with its plan."""
+
+
 @dataclass(frozen=True)
 class Owner:
     """The process that runs a job. `started` distinguishes it from a later process with the same pid."""
@@ -194,6 +198,7 @@ class JobCost:
     cost_usd: float
     unsettled_usd: float
     started_at: datetime | None
+    kind: str
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,8 @@ def evaluate_source(
     """Evaluate a candidate for a task, `times` times from the beginning.
 
     Each evaluation is yielded after it was stored, so that finished ones survive a cancellation. `origin` says where
-    the source is from. The candidate counts as foreign code: it runs in the process sandbox
-    only if the settings name that.
+    the source is from. The candidate counts as foreign code: it runs in the process sandbox only if the settings name
+    that.
 
     Raises:
         BadRequest: a rule is unknown.

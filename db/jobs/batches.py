@@ -7,10 +7,11 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
+from db.jobs import model_runs
 from db.jobs.job_queue import requeue_batch
 from db.locks import lock_jobs
 from db.records import MEASUREMENTS, BatchRecord, BatchState, BestEvaluation, JobCost, JobStatus, JsonValue
-from db.tables import BatchRow, CandidateRow, EvaluationRow, JobRow
+from db.tables import BatchRow, CandidateRow, EvaluationRow, JobRow, ModelRunRow
 from db.types import clean_json, utc_now
 
 _BATCHES_A_QUERY = 200
@@ -67,27 +68,30 @@ def set_cancelled(session: Session, batch_id: int, cancelled: bool) -> None:
 
 
 def cancel_jobs(session: Session, batch_id: int) -> int:
-    """Cancel the jobs of a batch that are not running, and ask its running jobs to stop.
+    """Cancel the jobs of a batch that are not running, and ask its running jobs to stop. So too the jobs of regions.
 
     Returns:
-        The number of jobs that were cancelled or asked.
+        The number of the batch's own jobs that were cancelled or asked.
     """
     lock_jobs(session, batch_id)  # else a job that is requeued between the two statements would be missed
-    not_running = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
-    of_batch = JobRow.batch_id == batch_id
-    ended = session.execute(
-        update(JobRow)
-        .where(of_batch, JobRow.status.in_(not_running))
-        .values(status=JobStatus.CANCELLED.value, stop_reason="cancelled", finished_at=utc_now())
-        .returning(JobRow.id)
-    ).all()
+    of_regions = select(ModelRunRow.batch_id).join(JobRow, JobRow.id == ModelRunRow.id)
+    of_runs = of_regions.where(JobRow.batch_id == batch_id, ModelRunRow.batch_id.is_not(None))
+    for regions in session.scalars(of_runs.order_by(ModelRunRow.batch_id)).all():
+        cancel_jobs(session, int(regions or 0))
+    ended = _cancel(session, batch_id, (JobStatus.QUEUED, JobStatus.INTERRUPTED), reason="cancelled")
     asked = session.execute(
         update(JobRow)
-        .where(of_batch, JobRow.status == JobStatus.RUNNING.value)
+        .where(JobRow.batch_id == batch_id, JobRow.status == JobStatus.RUNNING.value)
         .values(cancel_requested=True)
         .returning(JobRow.id)
     ).all()
-    return len(ended) + len(asked)
+    return ended + len(asked)
+
+
+def cancel_regions(session: Session, job_id: int) -> None:
+    """`cancel_jobs` for the regions of a run over a whole model. A job that is none has no regions."""
+    if (regions := model_runs.batch_of(session, job_id)) is not None:
+        cancel_jobs(session, regions)
 
 
 def cancel_queued(session: Session, batch_id: int, *, reason: str) -> int:
@@ -97,13 +101,18 @@ def cancel_queued(session: Session, batch_id: int, *, reason: str) -> int:
         The number of jobs.
     """
     lock_jobs(session, batch_id)
-    ended = session.execute(
+    return _cancel(session, batch_id, (JobStatus.QUEUED,), reason=reason)
+
+
+def _cancel(session: Session, batch_id: int, statuses: Sequence[JobStatus], *, reason: str) -> int:
+    """End the jobs of a batch that have one of these statuses; the number of them. The caller has locked the jobs."""
+    changed = session.execute(
         update(JobRow)
-        .where(JobRow.batch_id == batch_id, JobRow.status == JobStatus.QUEUED.value)
+        .where(JobRow.batch_id == batch_id, JobRow.status.in_([status.value for status in statuses]))
         .values(status=JobStatus.CANCELLED.value, stop_reason=reason, finished_at=utc_now())
         .returning(JobRow.id)
     ).all()
-    return len(ended)
+    return len(changed)
 
 
 def count_stopping(session: Session, batch_id: int) -> int:

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, case, func, insert, or_, select, update
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
+from db.jobs import model_runs
 from db.jobs.workers import LIVE
 from db.locks import database_now, lock_name
 from db.records import OPEN, RESUMABLE, JobStatus, JsonValue, Owner
-from db.tables import JobRow, ModelRunRow, WorkerRow
+from db.tables import JobRow, WorkerRow
 from db.types import clean_json, utc_now
 
 
@@ -231,13 +232,7 @@ def list_jobs_of_worker(session: Session, worker_id: str) -> Sequence[int]:
 
 def count_open(session: Session, user: str) -> int:
     """The number of a user's jobs that are queued or running. An open run over a model counts, and not its regions."""
-    run = aliased(JobRow)
-    of_open_run = (
-        select(ModelRunRow.id)
-        .join(run, run.id == ModelRunRow.id)
-        .where(ModelRunRow.batch_id == JobRow.batch_id, run.status.in_(OPEN))
-    )
-    query = select(func.count()).where(JobRow.user == user, JobRow.status.in_(OPEN), ~of_open_run.exists())
+    query = select(func.count()).where(JobRow.user == user, JobRow.status.in_(OPEN), ~model_runs.of_open_run())
     return session.scalar(query) or 0
 
 

@@ -10,10 +10,11 @@ from sqlalchemy.orm import Bundle, Session
 
 from db.errors import NotInStore
 from db.evaluations.tasks import HEAD_COLUMNS, task_head, task_record
+from db.jobs import batches
 from db.leaderboard.standings import update_cost
 from db.locks import database_now, lock_job
-from db.records import OPEN, RESUMABLE, JobRecord, JobState, JobStatus, JsonValue, Owner, TaskHead
-from db.tables import EvaluationRow, JobRow, ModelRunRow, TaskRow
+from db.records import RESUMABLE, JobRecord, JobState, JobStatus, JsonValue, Owner, TaskHead
+from db.tables import EvaluationRow, JobRow, TaskRow
 from db.types import clean_json, utc_now
 
 _JOBS_A_QUERY = 200
@@ -254,7 +255,7 @@ def request_cancel(session: Session, job_id: int) -> JobStatus:
         NotInStore: There is no such job.
     """
     lock_job(session, job_id)
-    _request_cancel_of_regions(session, job_id)
+    batches.cancel_regions(session, job_id)
     not_running = (JobStatus.QUEUED.value, JobStatus.INTERRUPTED.value)
     if _update(
         session,
@@ -267,14 +268,6 @@ def request_cancel(session: Session, job_id: int) -> JobStatus:
         return JobStatus.CANCELLED
     _update(session, JobRow.id == job_id, JobRow.status == JobStatus.RUNNING.value, cancel_requested=True)
     return get_job(session, job_id).status
-
-
-def _request_cancel_of_regions(session: Session, job_id: int) -> None:
-    of_regions = select(JobRow.id).join(ModelRunRow, ModelRunRow.batch_id == JobRow.batch_id)
-    open_or_interrupted = JobRow.status.in_([status.value for status in (*OPEN, JobStatus.INTERRUPTED)])
-    of_run = of_regions.where(ModelRunRow.id == job_id, open_or_interrupted)
-    for region_job in session.scalars(of_run.order_by(JobRow.id)).all():
-        request_cancel(session, region_job)
 
 
 def cancel_requested(session: Session, job_id: int) -> bool:

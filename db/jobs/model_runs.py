@@ -9,21 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import select, update
-from sqlalchemy.orm import Bundle, Session
+from sqlalchemy import ColumnElement, select, update
+from sqlalchemy.orm import Bundle, Session, aliased
 
 from db.errors import NotInStore
 from db.evaluations.tasks import HEAD_COLUMNS, task_head, task_record
-from db.records import JobStatus, JsonValue, ModelRegionRecord, ModelRunHead, ModelRunRecord
+from db.records import OPEN, JobStatus, JsonValue, ModelRegionRecord, ModelRunHead, ModelRunRecord
 from db.tables import JobRow, ModelRegionRow, ModelRunRow, TaskRow
 from db.types import clean_json
 
-_OF_JOB = tuple(
-    column
-    for column in (field.name for field in fields(ModelRunHead))
-    if column not in ("task", "stage", "batch_id", "kept", "evaluation_id")
-)
 _OF_RUN = ("stage", "batch_id", "kept", "evaluation_id")
+_OF_JOB = tuple(field.name for field in fields(ModelRunHead) if field.name not in ("task", *_OF_RUN))
 _HEAD_COLUMNS = (
     *(getattr(JobRow, name).label(name) for name in _OF_JOB),
     *(getattr(ModelRunRow, name).label(name) for name in _OF_RUN),
@@ -150,6 +146,17 @@ def add_runs_of_batch(session: Session, batch_id: int) -> None:
 def batch_of(session: Session, job_id: int) -> int | None:
     """The batch of the regions' jobs of a run; None: it has none yet, or the job is none over a model."""
     return session.scalar(select(ModelRunRow.batch_id).where(ModelRunRow.id == job_id))
+
+
+def of_open_run() -> ColumnElement[bool]:
+    """Whether a job (of `JobRow`) is that of a region whose run waits or runs, so that the run counts in its place."""
+    run = aliased(JobRow)
+    return (
+        select(ModelRunRow.id)
+        .join(run, run.id == ModelRunRow.id)
+        .where(ModelRunRow.batch_id == JobRow.batch_id, run.status.in_(OPEN))
+        .exists()
+    )
 
 
 def run_of_batch(session: Session, batch_id: int) -> int | None:

@@ -8,11 +8,9 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from db.records import OPEN, RESUMABLE, JobCost, JobStatus
-from db.tables import EventRow, JobRow, ModelRunRow
-
-PLAN_ONLY = "plan_only"
-"""The option of a job over a whole model that ends with its plan."""
+from db.jobs import model_runs
+from db.records import OPEN, PLAN_ONLY, RESUMABLE, JobCost, JobStatus
+from db.tables import EventRow, JobRow
 
 
 def max_spending_usd(
@@ -39,24 +37,18 @@ def max_spending_usd(
         Dollars; infinite if an open job has no budget.
     """
     columns = [getattr(JobRow, field.name) for field in fields(JobCost)]
-    run = aliased(JobRow)
-    of_open_run = (
-        select(ModelRunRow.id)
-        .join(run, run.id == ModelRunRow.id)
-        .where(ModelRunRow.batch_id == JobRow.batch_id, run.status.in_(OPEN))
-    )
     ended_run = and_(JobRow.kind == "model", JobRow.status.not_in(OPEN))
-    query = select(JobRow.kind, _costs_unknown(), *columns).where(
+    query = select(_costs_unknown(), *columns).where(
         JobRow.user == user,
         or_(JobRow.status.in_(OPEN), JobRow.finished_at >= since),
         ~ended_run,
-        ~of_open_run.exists(),
+        ~model_runs.of_open_run(),
     )
     total = 0.0
-    for kind, costs_unknown, job_id, status, *rest in session.execute(query).all():
+    for costs_unknown, job_id, status, *rest in session.execute(query).all():
         job = JobCost(job_id, JobStatus(status), *rest)
         spent = max_paid_usd(session, job) if costs_unknown else job.cost_usd + job.unsettled_usd
-        if job.status in OPEN and kind != "evaluate" and not job.options.get(PLAN_ONLY):
+        if job.status in OPEN and job.kind != "evaluate" and not job.options.get(PLAN_ONLY):
             budget = job.options.get("budget_usd")
             free = free_models(job.model, job.options.get("judge_model"))
             spent = max(spent, 0.0 if free else math.inf if budget is None else float(budget))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from db.jobs import batches, job_queue, jobs, model_runs
-from db.locks import lock_jobs
 from db.records import OPEN, RESUMABLE, BatchRecord, JobStatus
 from db.store import Store
 from db.tables import LOCAL_USER
@@ -167,11 +166,7 @@ def cancel_batch(store: Store, batch_id: int) -> int:
     mark_dead_jobs(store)
     with store.write() as session:
         batches.get_batch(session, batch_id)
-        lock_jobs(session, batch_id)
-        for job in jobs.list_jobs(session, kind="model", batch_id=batch_id):
-            if (regions := model_runs.batch_of(session, job.id)) is not None:
-                batches.cancel_jobs(session, regions)
-        # Jobs are locked before their batch, as by a worker that takes a job, and runs before the jobs of regions.
+        # Jobs are locked before their batch, in the same order as by a worker that takes a job.
         concerned = batches.cancel_jobs(session, batch_id)
         batches.set_cancelled(session, batch_id, True)
         return concerned

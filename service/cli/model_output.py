@@ -6,10 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from db.records import RESUMABLE
+from db.records import PLAN_ONLY, RESUMABLE
 from service.cli.job_output import show_evaluation
 from service.cli.output import latency, note, plain, print_table, ratio
-from service.jobs.spec import PLAN_ONLY
 from service.whole_models.plan import OTHER_SHAPES, Plan, plan_json
 from service.whole_models.prove import faster_baselines
 from tasks.task import Task

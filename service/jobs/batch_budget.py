@@ -16,8 +16,8 @@ from service.jobs.query import end_job
 
 def worst_paid_usd(session: Session, job: JobRecord | JobCost) -> float:
     """The most that earlier runs of a job may have cost, in dollars, including runs whose process died."""
-    if (regions := model_runs.batch_of(session, job.id)) is not None:  # a run over a whole model costs what its jobs do
-        return sum(worst_paid_usd(session, each) for each in batches.job_costs(session, regions))
+    if (regions := _regions_of(session, job)) is not None:  # a run over a whole model costs what its jobs do
+        return sum(worst_paid_usd(session, each) for each in regions)
     if job.status is JobStatus.DONE:
         return job.cost_usd + job.unsettled_usd
     if job.started_at is None:
@@ -105,5 +105,10 @@ def _committed(session: Session, job: JobCost) -> float:
 
 def _regions_open(session: Session, job: JobCost) -> bool:
     """Whether a job is a run over a whole model that waits or has ended while jobs of its regions may still spend."""
-    regions = model_runs.batch_of(session, job.id)
-    return regions is not None and any(each.status in OPEN for each in batches.job_costs(session, regions))
+    return any(each.status in OPEN for each in _regions_of(session, job) or ())
+
+
+def _regions_of(session: Session, job: JobRecord | JobCost) -> list[JobCost] | None:
+    """The jobs of the regions of a run over a whole model; None: the job is no such run, or they are not queued yet."""
+    batch_id = model_runs.batch_of(session, job.id) if job.kind == "model" else None
+    return None if batch_id is None else batches.job_costs(session, batch_id)

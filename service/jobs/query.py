@@ -11,7 +11,7 @@ from agents.protocols import JSON, Event, Outcome, ResumeState
 from agents.replay import resume_state_from_events
 from db.errors import StoreError
 from db.evaluations import results
-from db.jobs import batches, job_queue, jobs, model_runs
+from db.jobs import batches, job_queue, jobs
 from db.leaderboard.standings import candidate_figure
 from db.locks import heartbeat_age_s
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
@@ -187,14 +187,8 @@ def end_job(
     if ended:
         results.add_event(session, job_id, "ended", round_number, {"reason": reason, "detail": detail})
         if status in (JobStatus.CANCELLED, JobStatus.FAILED):
-            cancel_regions(session, job_id)
+            batches.cancel_regions(session, job_id)
     return ended
-
-
-def cancel_regions(session: Session, job_id: int) -> None:
-    """Cancel the jobs of a run's regions. The run was locked before; a job that is no run has none."""
-    if (batch_id := model_runs.batch_of(session, job_id)) is not None:
-        batches.cancel_jobs(session, batch_id)
 
 
 def cancel_requested(store: Store, job_id: int) -> bool:

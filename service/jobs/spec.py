@@ -11,7 +11,6 @@ from agents.llm.models import provider_of
 from agents.prompting.prompt_pack import PromptPack, read_prompt_pack
 from agents.protocols import Price
 from agents.strategies.registry import NEEDS_TIMES, SCREEN_THEN_TIME, STRATEGIES
-from db.jobs import spending
 from db.records import JobRecord, TaskRecord
 from evaluator.platforms import SCREENED, load_platform
 from service.errors import BadRequest
@@ -27,9 +26,6 @@ DEVICE_TEXT = "device_text"
 
 STATE, OUT = "state", "out"
 """Options of a job over a whole model: a file with its weights, and where the result goes."""
-
-PLAN_ONLY = spending.PLAN_ONLY
-"""The option of a job over a whole model that a plan is all it is to make."""
 
 MODEL_PLATFORMS = ("cpu",)
 """Platforms whose kernels can be put back into a model and timed in it."""

@@ -6,10 +6,11 @@ from sqlalchemy.orm import Session
 
 from agents.llm.models import provider_of
 from db.jobs import job_queue, model_runs
+from db.records import PLAN_ONLY
 from evaluator.platforms import PLATFORM_NAMES
 from service.errors import BadRequest
 from service.jobs.persistence import save_task
-from service.jobs.spec import PLAN_ONLY, SANDBOX, check_model_platform, options_of, spec_of
+from service.jobs.spec import SANDBOX, check_model_platform, options_of, spec_of
 from service.settings import Settings
 from service.translation import translation_option
 from tasks.task import Task

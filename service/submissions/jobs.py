@@ -8,12 +8,12 @@ from sqlalchemy.orm import Session
 
 from agents.llm.models import BUILTIN_MODELS, is_builtin
 from db.jobs import job_queue, jobs
-from db.records import RESUMABLE, JobRecord, JobStatus
+from db.records import PLAN_ONLY, RESUMABLE, JobRecord, JobStatus
 from db.store import Store
 from service.batches.manage import requeue_regions
 from service.errors import BadRequest, Conflict
 from service.jobs.batch_budget import worst_paid_usd
-from service.jobs.spec import PLAN_ONLY, for_provider, settings_of
+from service.jobs.spec import for_provider, settings_of
 from service.settings import Settings, override
 from service.submissions.access import NotAllowed, Principal, Role, require, require_owner
 from service.submissions.enqueue import check_submission, queue_job

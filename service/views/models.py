@@ -8,6 +8,7 @@ from db.evaluations import results, tasks
 from db.jobs import batches, jobs, model_runs
 from db.records import (
     OPEN,
+    PLAN_ONLY,
     RESUMABLE,
     BestEvaluation,
     EvaluationRecord,
@@ -21,7 +22,7 @@ from db.records import (
 from db.store import Store
 from service.batches.manage import NOT_WORTH_IT
 from service.jobs.query import mark_dead_jobs
-from service.jobs.spec import OUT, PLAN_ONLY, STATE
+from service.jobs.spec import OUT, STATE
 from service.views.changes import last_event_id
 from service.views.evaluation import EvaluationView, Ratio, evaluation_view, number, ratio
 from tasks.outcomes import Decision, Verdict, is_ranked

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from db.changes import Changes
 from db.evaluations import results
 from db.jobs import batches, job_queue, jobs, model_runs
-from db.records import EvaluationRecord, JobRecord, JobStatus, ModelRegionRecord, ModelRunRecord, Owner
+from db.records import PLAN_ONLY, EvaluationRecord, JobRecord, JobStatus, ModelRegionRecord, ModelRunRecord, Owner
 from db.store import Store
 from evaluator.evaluation import Evaluation
 from service.cancellation import Cancelled, CancelToken, cancel_when
@@ -22,7 +22,7 @@ from service.jobs.liveness import job_lost, require_owned
 from service.jobs.persistence import save_task
 from service.jobs.query import cancel_requested, end_job
 from service.jobs.run import NOTHING_TO_WORK_WITH, JobEvaluator
-from service.jobs.spec import OUT, PLAN_ONLY, STATE
+from service.jobs.spec import OUT, STATE
 from service.settings import Settings
 from service.submissions.enqueue import kept_options
 from service.whole_models.assemble import Assembler, Assembly, Trial, chosen, kernels_of, source_of

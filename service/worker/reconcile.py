@@ -11,11 +11,11 @@ from collections.abc import Callable
 from sqlalchemy.orm import Session
 
 from db.evaluations import results
-from db.jobs import job_queue, jobs, workers
+from db.jobs import batches, job_queue, jobs, workers
 from db.records import WorkerRecord
 from db.store import Store
 from service.jobs.liveness import HEARTBEAT_S, LOST_AFTER_S, died_on_this_host
-from service.jobs.query import WORKER_LOST, cancel_regions, mark_dead_jobs
+from service.jobs.query import WORKER_LOST, mark_dead_jobs
 from service.worker.queue import WorkQueue
 
 CHUNK = 25
@@ -101,7 +101,7 @@ class Reconciler:
                 if back and _note_loss(session, job_id) > MAX_LOSSES:
                     job_queue.fail_queued(session, job_id, f"{MAX_LOSSES + 1} workers died of it or with it; resume it")
                     results.add_event(session, job_id, "ended", 0, {"reason": "error", "detail": "its workers died"})
-                    cancel_regions(session, job_id)
+                    batches.cancel_regions(session, job_id)
             if back:
                 log.warning("job goes back into the queue", extra={"job": job_id, "worker": worker_id})
         for worker_id in busy - set(self._last_heartbeats):

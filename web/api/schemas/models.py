@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from db.records import JobStatus, ModelRunHead, TaskHead
-from service.jobs.spec import PLAN_ONLY
+from db.records import PLAN_ONLY, JobStatus, ModelRunHead, TaskHead
 from service.submissions.jobs import OPTIONS
 from service.views.evaluation import Ratio
 from service.views.models import ModelRunLine, ModelRunView, RegionLine
