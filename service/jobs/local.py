@@ -1,9 +1,10 @@
 """Jobs that run in this process: started, resumed, or taken from the queue, and exported at the end."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -32,6 +33,9 @@ from tasks.task import Task
 
 Claim = Callable[[Session, MeasurementTarget, Owner], JobRecord | None]
 """Makes a process the owner of a job that is to be measured on a target; None if there is nothing to run."""
+
+NewClaim = Callable[[Session, MeasurementTarget, Owner], JobRecord]
+"""A `Claim` that returns a job or raises."""
 
 ObserverFor = Callable[[JobRecord], Observer]
 """Called when a job starts; returns the observer of its events."""
@@ -69,22 +73,7 @@ def optimize(
         read_key(settings.api_key_file)
     options = options_of(settings) | {"ref": ref, "out": None if out is None else str(out.absolute())}
     options |= translation_option(task)
-
-    def add(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
-        spec_of(task, settings, device=target.device)  # refuses what the agents could not run
-        job_id = jobs.add_job(
-            session,
-            task_id=save_task(session, task),
-            kind="optimize",
-            platform=target.platform,
-            sandbox=target.sandbox,
-            owner=owner,
-            model=settings.model,
-            strategy=settings.strategy,
-            options=options | {"device": target.device, "device_kind": target.device_class},
-        )
-        return jobs.get_job(session, job_id)
-
+    add = new_claim(task, settings, options, kind="optimize")
     report = _claim_and_run(task, add, settings=settings, store=store, observe=observe, cancel=cancel)
     assert report is not None, "`add` always returns a job"
     return report
@@ -109,19 +98,8 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
     events = read_events(store, job_id)
     if "device" not in job.options or any(event.kind == "llm_call" and "key" not in event.data for event in events):
         raise BadRequest(f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew")
-
-    def claim(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
-        if target.options_for(job, any_sandbox=True) is None:
-            first = str(job.options["device"]).partition("\n")[0]
-            raise BadRequest(f"job {job_id} began on another kind of device, {first}; resume it on one like that")
-        if not jobs.restart_job(session, job_id, owner, sandbox=target.sandbox):
-            raise BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
-        if allot_budget(session, job_id) <= 0:
-            more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"
-            raise BadRequest(f"job {job_id}: nothing is left of the total budget of its batch; {more}")
-        return jobs.get_job(session, job_id)
-
-    settings = settings_of(job, settings).model_copy(update={"sandbox": settings.sandbox or job.sandbox or None})
+    busy = BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
+    settings, claim = resumed_claim(job, settings, name=f"job {job_id}", busy=busy)
     report = _claim_and_run(task_of(job), claim, settings=settings, store=store, observe=observe, cancel=cancel)
     assert report is not None, "`claim` returns a job or raises"
     return report
@@ -143,6 +121,51 @@ def run_queued(
     job = get_job(store, job_id)
     settings, claim = queued_claim(job, settings)
     return _claim_and_run(task_of(job), claim, settings=settings, store=store, observe=observe, cancel=cancel)
+
+
+def new_claim(task: Task, settings: Settings, options: Mapping[str, Any], *, kind: str) -> NewClaim:
+    """How a job that does not exist yet is stored, with this process as its owner."""
+
+    def add(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
+        spec_of(task, settings, device=target.device)  # refuses what the agents could not run
+        job_id = jobs.add_job(
+            session,
+            task_id=save_task(session, task),
+            kind=kind,
+            platform=target.platform,
+            sandbox=target.sandbox,
+            owner=owner,
+            model=settings.model,
+            strategy=settings.strategy,
+            options={**options, "device": target.device, "device_kind": target.device_class},
+        )
+        return jobs.get_job(session, job_id)
+
+    return add
+
+
+def resumed_claim(job: JobRecord, settings: Settings, *, name: str, busy: BadRequest) -> tuple[Settings, NewClaim]:
+    """The settings of a job that ended early on this machine, and how it is claimed to go on here.
+
+    Args:
+        job: the job.
+        settings: the settings.
+        name: what errors call it.
+        busy: the error if another process has it.
+    """
+
+    def claim(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
+        if target.options_for(job, any_sandbox=True) is None:
+            first = str(job.options["device"]).partition("\n")[0]
+            raise BadRequest(f"{name} began on another kind of device, {first}; resume it on one like that")
+        if not jobs.restart_job(session, job.id, owner, sandbox=target.sandbox):
+            raise busy
+        if allot_budget(session, job.id) <= 0:
+            more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"
+            raise BadRequest(f"{name}: nothing is left of the total budget of its batch; {more}")
+        return jobs.get_job(session, job.id)
+
+    return settings_of(job, settings).model_copy(update={"sandbox": settings.sandbox or job.sandbox or None}), claim
 
 
 def queued_claim(job: JobRecord, settings: Settings) -> tuple[Settings, Claim]:

@@ -46,16 +46,18 @@ def queue_job(
     settings: Settings,
     user: str,
     priority: str,
+    kind: str = "optimize",
+    **more_options: Any,
 ) -> int:
-    """Store a checked job in the caller's transaction; its id."""
+    """Store a checked job in the caller's transaction, with `more_options` beside those of the settings; its id."""
     return job_queue.add_queued_job(
         session,
         task_id=save_task(session, task),
-        kind="optimize",
+        kind=kind,
         platform=settings.platform,
         model=settings.model,
         strategy=settings.strategy,
-        options=kept_options(task, settings),
+        options=kept_options(task, settings) | more_options,
         user=user,
         priority=PRIORITIES[priority],
     )
@@ -65,17 +67,8 @@ def queue_model(
     session: Session, model: Task, *, settings: Settings, user: str, priority: str, plan_only: bool = False
 ) -> int:
     """Store a checked job over a whole model in the caller's transaction; its id."""
-    job_id = job_queue.add_queued_job(
-        session,
-        task_id=save_task(session, model),
-        kind="model",
-        platform=settings.platform,
-        model=settings.model,
-        strategy=settings.strategy,
-        options=kept_options(model, settings) | {PLAN_ONLY: plan_only},
-        user=user,
-        priority=PRIORITIES[priority],
-    )
+    asked = {PLAN_ONLY: plan_only}
+    job_id = queue_job(session, model, settings=settings, user=user, priority=priority, kind="model", **asked)
     model_runs.add_run(session, job_id)
     return job_id
 

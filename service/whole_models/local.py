@@ -15,12 +15,18 @@ from sandbox.base import SandboxUnavailable
 from service.batches.manage import requeue_regions
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, JobLost, Unavailable
-from service.jobs.batch_budget import allot_budget
 from service.jobs.export import is_ours, write_whole
 from service.jobs.journal import Observer
 from service.jobs.liveness import job_heartbeat, this_process
-from service.jobs.local import Claim, claimed_here, queued_claim, run_batch, run_queued
-from service.jobs.persistence import save_task
+from service.jobs.local import (
+    Claim,
+    claimed_here,
+    new_claim,
+    queued_claim,
+    resumed_claim,
+    run_batch,
+    run_queued,
+)
 from service.jobs.query import end_job, get_job, mark_dead_jobs
 from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, LocalEvaluator
 from service.jobs.spec import (
@@ -29,7 +35,6 @@ from service.jobs.spec import (
     check_model_platform,
     options_of,
     settings_of,
-    spec_of,
     task_of,
 )
 from service.settings import Settings, read_key
@@ -38,6 +43,9 @@ from service.whole_models.plan import check_state
 from service.whole_models.report import report_text
 from service.whole_models.run import ModelReport, ModelRun, is_model_job, options_of_run
 from tasks.task import Task
+
+REPORT_FILE = "report.md"
+"""The delivered file with times, regions and checks. By it a folder is known to be a delivery."""
 
 
 @dataclass(frozen=True)
@@ -80,21 +88,12 @@ def optimize_model(
         read_key(settings.api_key_file)
     options = options_of_run(options_of(settings) | {"ref": ref}, state=state, out=out)
 
+    add_job = new_claim(model, settings, options, kind="model")
+
     def add(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
-        spec_of(model, settings, device=target.device)  # refuses what the agents could not run
-        job_id = jobs.add_job(
-            session,
-            task_id=save_task(session, model),
-            kind="model",
-            platform=target.platform,
-            sandbox=target.sandbox,
-            owner=owner,
-            model=settings.model,
-            strategy=settings.strategy,
-            options=options | {"device": target.device, "device_kind": target.device_class},
-        )
-        model_runs.add_run(session, job_id)
-        return jobs.get_job(session, job_id)
+        job = add_job(session, target, owner)
+        model_runs.add_run(session, job.id)
+        return job
 
     report = _claim_and_run(model, add, settings=settings, store=store, watching=watching, cancel=cancel)
     assert report is not None, "`add` always returns a job"
@@ -126,21 +125,15 @@ def resume_model(
     if job.status is JobStatus.QUEUED:
         raise Conflict(f"model run {run_id} waits for a worker; `kernelwright worker` starts one")
 
+    busy = Conflict(f"model run {run_id} is being worked on by another process")
+    settings, restart = resumed_claim(job, settings, name=f"model run {run_id}", busy=busy)
+
     def claim(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
-        options = target.options_for(job, any_sandbox=True)
-        if options is None:
-            first = str(job.options["device"]).partition("\n")[0]
-            raise BadRequest(f"model run {run_id} began on another kind of device, {first}; resume it on one like that")
-        if not jobs.restart_job(session, run_id, owner, sandbox=target.sandbox):
-            raise Conflict(f"model run {run_id} is being worked on by another process")
-        jobs.update_options(session, run_id, **options)
-        if allot_budget(session, run_id) <= 0:
-            more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"
-            raise BadRequest(f"model run {run_id}: nothing is left of the total budget of its batch; {more}")
+        restart(session, target, owner)
+        jobs.update_options(session, run_id, **(target.options_for(job, any_sandbox=True) or {}))
         requeue_regions(session, run_id)
         return jobs.get_job(session, run_id)
 
-    settings = settings_of(job, settings).model_copy(update={"sandbox": settings.sandbox or job.sandbox or None})
     report = _claim_and_run(task_of(job), claim, settings=settings, store=store, watching=watching, cancel=cancel)
     assert report is not None, "`claim` returns a job or raises"
     return report
@@ -233,7 +226,7 @@ def read_report(run_id: int, *, settings: Settings, store: Store) -> ModelReport
         run = model_runs.get_run(session, run_id)
         proof = None if run.evaluation_id is None else results.get_evaluation(session, run.evaluation_id)
     folder = folder_of(run, settings)
-    return ModelReport(run, proof, folder if (folder / "report.md").is_file() else None)
+    return ModelReport(run, proof, folder if (folder / REPORT_FILE).is_file() else None)
 
 
 def deliver(report: ModelReport, *, settings: Settings, store: Store) -> ModelReport:
@@ -250,7 +243,7 @@ def delivered_files(report: ModelReport, store: Store) -> dict[str, str]:
     """What a run delivers, the text of each file by its name, with the report; empty if nothing is."""
     with store.read() as session:
         files = dict(model_runs.get_files(session, report.run.id))
-    return {**files, "report.md": report_text(report, store)} if files else {}
+    return {**files, REPORT_FILE: report_text(report, store)} if files else {}
 
 
 def folder_of(run: ModelRunRecord, settings: Settings) -> Path:
@@ -267,7 +260,7 @@ def check_folder(out: Path) -> None:
     """
     if not out.parent.is_dir():
         raise BadRequest(f"--out {out}: folder {out.parent} is not there; make it first")
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not is_ours(out / "report.md"))):
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not is_ours(out / REPORT_FILE))):
         raise BadRequest(f"--out {out}: exists and was not written by Kernelwright; choose another name")
 
 

@@ -18,7 +18,7 @@ from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.errors import BadRequest, Unavailable
 from service.evaluation_context import EvaluationContext
 from service.jobs.batch_budget import WEIGHT
-from service.jobs.liveness import job_lost, require_owned
+from service.jobs.liveness import require_owned
 from service.jobs.persistence import save_task
 from service.jobs.query import cancel_requested, end_job
 from service.jobs.run import NOTHING_TO_WORK_WITH, JobEvaluator
@@ -28,7 +28,7 @@ from service.submissions.enqueue import kept_options
 from service.whole_models.assemble import Assembler, Assembly, Trial, chosen, kernels_of, source_of
 from service.whole_models.budget import LEFT_TO_GAIN, end_what_is_not_worth_it
 from service.whole_models.plan import Plan, capture_model, plan_json, plan_of
-from service.whole_models.prove import Prover, faster_baselines
+from service.whole_models.prove import SLOWER, Prover, outcome
 from tasks.outcomes import Verdict, candidate_hash
 from tasks.task import Task
 from whole_models.put_back import put_back
@@ -113,7 +113,7 @@ class ModelRun:
         with self.store.read() as session:
             return model_runs.get_run(session, self.job_id)
 
-    def _store(self, action: Callable[[Session], None]) -> None:
+    def _store(self, action: Callable[[Session], object]) -> None:
         """Write in a transaction in which this process owns the job."""
 
         def once() -> None:
@@ -268,41 +268,40 @@ class ModelRun:
             return results.get_evaluation(session, evaluation_id)
 
     def _evaluate(self, source: str, name: str, *, trial: bool, champion: str | None) -> EvaluationRecord:
-        def keep(session: Session) -> None:
-            for text in (source, champion):
-                if text is not None:
-                    results.add_candidate(
-                        session, self.job_id, round_number=0, candidate_hash=candidate_hash(text), source=text
-                    )
-
-        self._store(keep)
+        if champion is not None:  # the evaluator stores the candidate, and reads the champion
+            digest = candidate_hash(champion)
+            self._store(
+                lambda session: results.add_candidate(
+                    session, self.job_id, round_number=0, candidate_hash=digest, source=champion
+                )
+            )
         with self.store.read() as session:
             late = results.count_evaluations(session, self.job_id, candidate_hash(source), Verdict.TIMED_OUT)
         evaluate = self.evaluator_for(f"{name}+{late}" if late else name)
         return evaluate(source, round_number=0, profile=False, trial=trial, champion=champion)
 
     def _deliver(self, plan: Plan, assembly: Assembly, proof: EvaluationRecord | None) -> None:
-        failed = proof is not None and proof.verdict != Verdict.PASSED
-        beaten = proof is not None and bool(faster_baselines(proof.result))
+        if proof is None:
+            self._end(JobStatus.DONE, "nothing_faster")
+            return
+        found = outcome(proof)
 
         def keep(session: Session) -> None:
-            if proof is not None:
-                model_runs.set_proof(session, self.job_id, proof.id)
-            if failed or beaten:
-                model_runs.set_kept(session, self.job_id, [])
-            elif proof is not None:
+            model_runs.set_proof(session, self.job_id, proof.id)
+            if found == Verdict.PASSED:
                 model_runs.set_files(session, self.job_id, files_of(self._model, plan, assembly))
                 jobs.set_best(session, self.job_id, proof.id)
+            else:
+                model_runs.set_kept(session, self.job_id, [])
 
         self._store(keep)
-        if failed and proof is not None:
-            self._end(JobStatus.FAILED, "not_proven", f"the proof says {proof.verdict}: {proof.message}"[:500])
+        if found in (Verdict.PASSED, SLOWER):
+            self._end(JobStatus.DONE, "proven" if found == Verdict.PASSED else "nothing_faster")
         else:
-            self._end(JobStatus.DONE, "nothing_faster" if proof is None or beaten else "proven")
+            self._end(JobStatus.FAILED, "not_proven", f"the proof says {found}: {proof.message}"[:500])
 
     def _end(self, status: JobStatus, reason: str, detail: str = "") -> None:
         def end(session: Session) -> None:
-            require_owned(session, self.job_id, self.owner)
             model_runs.set_stage(session, self.job_id, "done")
             batch_id = model_runs.batch_of(session, self.job_id)
             of_regions = [] if batch_id is None else jobs.list_jobs(session, batch_id=batch_id)
@@ -312,14 +311,9 @@ class ModelRun:
                 cost_usd=sum(job.cost_usd for job in of_regions),
                 tokens=sum(job.tokens for job in of_regions),
             )
-            if not end_job(session, self.job_id, self.owner, status=status, reason=reason, detail=detail):
-                raise job_lost(self.job_id)
+            end_job(session, self.job_id, self.owner, status=status, reason=reason, detail=detail)
 
-        def once() -> None:
-            with self.store.write() as session:
-                end(session)
-
-        self.write(once)
+        self._store(end)
 
 
 def _region_records(session: Session, plan: Plan) -> list[ModelRegionRecord]:
