@@ -162,6 +162,25 @@ def choose(captured: Captured, regions: Sequence[Region]) -> tuple[Region, ...]:
     return tuple(chosen[region.name] for region in regions if region.name in chosen)
 
 
+def with_a_block(captured: Captured, regions: Sequence[Region]) -> tuple[Region, ...]:
+    """What `choose` chooses, and beside it the block that takes the most time, one that repeats before others.
+
+    The block overlaps the parts that it holds. A kernel for it keeps between them what theirs write and read again.
+    A block that holds no more than one of the parts is left out.
+    """
+    parts = choose(captured, regions)
+    held = [(each.graph, set(each.nodes)) for each in parts]
+    blocks = [
+        region
+        for region in regions
+        if region.kind == "block"
+        and sum(graph == region.graph and nodes <= set(region.nodes) for graph, nodes in held) > 1
+    ]
+    best = max(blocks, key=lambda each: (len(each.occurrences) > 1, each.eager_ms), default=None)
+    kept = {each.name: each for each in parts} | ({best.name: best} if best else {})
+    return tuple(kept[region.name] for region in regions if region.name in kept)
+
+
 def is_bare_product(captured: Captured, region: Region) -> bool:
     """Whether a region is nothing but large products, which libraries compute: no time is lost around them."""
     wiring = _Wiring(next(graph for graph in captured.graphs if graph.path == region.graph))

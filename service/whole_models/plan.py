@@ -23,7 +23,7 @@ from whole_models.amdahl import by_module, by_operator, by_region
 from whole_models.capture_run import MAX_STATE_BYTES, CaptureCancelled, run_capture
 from whole_models.graph import Captured, CaptureFailed, read_captured
 from whole_models.region_task import region_task
-from whole_models.regions import Region, choose, counted_ms, find_regions, is_bare_product
+from whole_models.regions import Region, choose, counted_ms, find_regions, is_bare_product, with_a_block
 
 SUITE = "regions"
 """The suite of the tasks that regions become: `regions/MODEL.rNN_NAME`."""
@@ -63,7 +63,7 @@ def plan_of(model: Task, capture: bytes, settings: Settings) -> Plan:
     except CaptureFailed as error:
         raise BadRequest(f"{model.id}: {error}") from error
     regions = find_regions(captured)
-    candidates = regions if is_builtin(settings.model) else choose(captured, regions)
+    candidates = regions if is_builtin(settings.model) else with_a_block(captured, regions)
     chosen = tuple(region for region in candidates if not is_bare_product(captured, region))
     tasks = {
         region.name: task_from_source(

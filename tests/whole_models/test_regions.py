@@ -24,6 +24,7 @@ from whole_models.regions import (
     grains,
     is_bare_product,
     signature,
+    with_a_block,
 )
 
 FACTS = TensorFacts((4, 4), (4, 1), "float32")
@@ -458,6 +459,44 @@ def test_the_choice_covers_nearly_all_that_real_models_compute(found: Found, nam
     chosen = choose(whole, regions)
     assert sum(region.eager_ms for region in chosen) > 0.9 * counted_ms(whole)
     assert not {region.kind for region in chosen} & {"block", "whole"}
+
+
+@pytest.mark.parametrize("name", ["decoder", "images", "clicks", "written_out"])
+def test_beside_the_choice_at_most_one_block_is_offered_in_the_order_of_shares(found: Found, name: str) -> None:
+    whole, regions = found(name)
+    parts, offered = choose(whole, regions), with_a_block(whole, regions)
+    assert [each for each in offered if each in parts] == list(parts)
+    assert [each.kind for each in offered if each not in parts] in ([], ["block"])
+    assert [each.name for each in offered] == sorted(each.name for each in offered)
+
+
+def test_the_layer_of_a_decoder_is_offered_beside_its_parts(found: Found) -> None:
+    whole, regions = found("decoder")
+    (layer,) = set(with_a_block(whole, regions)) - set(choose(whole, regions))
+    assert layer.name.endswith("_layer")
+    assert len(layer.occurrences) == 3
+
+
+def test_a_block_that_repeats_is_offered_before_one_that_takes_longer() -> None:
+    def block(module: str, before: str, ms: float) -> list[Node]:
+        first, second, last = (f"{module.replace('.', '')}{letter}" for letter in "abc")
+        return [
+            node(first, "aten.linear.default", before, ms=ms, module=module),
+            node(second, "aten.linear.default", first, ms=ms, module=module),
+            node(last, "aten.exp.default", second, ms=ms, module=module),
+        ]
+
+    def offered(*nodes: Node) -> list[tuple[str, ...]]:
+        whole = captured(graph(*nodes))
+        regions = find_regions(whole, min_share=0)
+        parts = choose(whole, regions)
+        return [each.nodes for each in with_a_block(whole, regions) if each not in parts]
+
+    layers = [*block("layers.0", "x", 1.0), *block("layers.1", "layers0c", 1.0)]
+    head = [*block("head", "layers1c", 9.0), node("last", "aten.sigmoid.default", "headc", ms=1.0, module="head")]
+    assert offered(*layers, *head) == [("layers0a", "layers0b", "layers0c")]
+    assert offered(*block("head", "x", 9.0), node("last", "aten.linear.default", "headc")) == [("heada", "headb", "headc")]
+    assert offered(node("only", "aten.linear.default", "x", module="head"), node("last", "aten.linear.default", "only")) == []
 
 
 def test_convolutions_take_their_batch_norm_along(found: Found) -> None:
