@@ -24,7 +24,18 @@ ABOUT = """# Whole models
 Each model of `examples/models/` and `benchmarks/models/` by one `kernelwright model` (docs/models.md). Times are those
 of the proof: one evaluation of what is delivered, against eager and torch.compile of the whole model. *kept*: regions
 whose kernels are in the delivered model, of those that had a job.
+
+*in libraries*: the share of a call under torch.compile that is spent in matrix products, convolutions and other kernels
+that torch has ready, as the plan measured it. Kernels that fuse what is around them cannot make this share faster: with
+this share s they make the model at most 1 / s times as fast as torch.compile does.
 """
+REGIONS = """
+## Region by region
+
+The best kernel of each region that had a job, alone: a value under 1 in *over compile* is what torch.compile does for
+this region that the kernel does not. *share*: of a call of the model under eager; regions of different grains overlap.
+"""
+BETWEEN = "between kernels"  # the name that a plan gives to what is none
 
 
 def optimize(path: Path, model: str, rounds: int) -> dict[str, Any]:
@@ -46,11 +57,42 @@ def row(name: str, found: dict[str, Any]) -> str:
         name,
         *(f"{latency[each]['median']:.2f}" if each in latency else "" for each in ("eager", "compile", "candidate")),
         *(_interval(speedup.get(each)) for each in ("eager", "compile")),
+        in_libraries(found),
         f"{len(regions)} / {tried} / {len(found.get('kept') or [])}",
         proof.get("verdict") or (found.get("error") or {}).get("message") or str(found.get("error") or "nothing pays"),
         ", ".join(proof.get("tags") or ()),
         f"{found['wall_s']:.0f}",
     ]
+    return _line(cells)
+
+
+def in_libraries(found: dict[str, Any]) -> str:
+    """The share of a call under torch.compile in kernels that torch has ready; empty if there was no plan."""
+    kernels = (found.get("plan") or {}).get("kernels_ms") or []
+    total = sum(ms for _, ms in kernels)
+    ready = sum(ms for name, ms in kernels if name != BETWEEN and not name.startswith("graph_"))
+    return f"{ready / total:.0%}" if total else ""
+
+
+def region_rows(name: str, found: dict[str, Any]) -> list[str]:
+    """A line for each region that had a job, the largest share first."""
+    regions = [region for region in found.get("regions") or [] if region["job_id"] is not None]
+    return [
+        _line(
+            [
+                name,
+                f"`{region['name']}`",
+                str(region["occurrences"]),
+                f"{region['share']:.1%}",
+                *("" if region[key] is None else f"{region[key]:.2f}" for key in ("speedup", "speedup_compile")),
+                region["why"] or "",
+            ]
+        )
+        for region in sorted(regions, key=lambda region: -region["share"])
+    ]
+
+
+def _line(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
@@ -62,10 +104,10 @@ def report(data: dict[str, Any]) -> str:
     """The page."""
     columns = (
         *("model", "eager ms", "compile ms", "ours ms", "over eager (95 %)", "over compile (95 %)"),
-        *("regions / tried / kept", "verdict", "tags", "s"),
+        *("in libraries", "regions / tried / kept", "verdict", "tags", "s"),
     )
     lines = [ABOUT, f"Device: {data['device']}. Kernels by {data['model']}. Referee: `{data['harness'][:12]}`.", ""]
-    lines += [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    lines += [_line(list(columns)), f"|{'---|' * len(columns)}"]
     lines += [row(name, found) for name, found in sorted(data["runs"].items())]
     for over in ("eager", "compile"):
         speedups = [
@@ -76,6 +118,9 @@ def report(data: dict[str, Any]) -> str:
         if speedups:
             mean = math.exp(sum(map(math.log, speedups)) / len(speedups))
             lines += ["", f"Geometric mean over {over}: {mean:.2f} ({len(speedups)} of {len(data['runs'])} models)."]
+    titles = ["model", "region", "places", "share", "over eager", "over compile", "in the model"]
+    lines += [REGIONS, _line(titles), f"|{'---|' * len(titles)}"]
+    lines += [line for name, found in sorted(data["runs"].items()) for line in region_rows(name, found)]
     return "\n".join(lines) + "\n"
 
 

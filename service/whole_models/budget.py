@@ -1,7 +1,8 @@
 """What regions of a model whose jobs have not run could still gain, and the end of a run's jobs where that is little.
 
 Regions of different grains overlap, and only those that share no operator can be in place together. So the most that
-is left to gain is the best choice of regions if each that waits took no time, beside the best choice of what was found.
+is left to gain is the best choice of regions if each that waits took no time beside its large products, which libraries
+compute, against the best choice of what was found.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from db.records import JobStatus
 from db.store import Store
 from service.batches.manage import NOT_WORTH_IT
 from service.whole_models.plan import WHOLE, Plan
-from whole_models.regions import Region, counted_ms
+from whole_models.regions import Region, counted_ms, to_gain_ms
 
 LEFT_TO_GAIN = 0.01
 """Regions that together could not make the model faster by this share get no jobs, and their jobs are cancelled."""
@@ -32,21 +33,21 @@ class Saving:
     ms: float
 
 
-def left_to_gain(found: Sequence[Saving], waiting: Sequence[Region], total_ms: float) -> float:
+def left_to_gain(found: Sequence[Saving], waiting: Sequence[Saving], total_ms: float) -> float:
     """The share of the time of the model with its kernels so far that the regions that wait could still save, at most.
 
-    By Amdahl's law: the model would become 1 / (1 - share) times as fast if their kernels took no time.
+    By Amdahl's law: the model would become 1 / (1 - share) times as fast if their kernels saved that.
 
     Args:
         found: what kernels save.
-        waiting: regions whose jobs have not run.
+        waiting: the most that kernels could save in regions whose jobs have not run.
         total_ms: the time of a call under eager.
 
     Returns:
         From 0 to 1.
     """
     now_ms, _ = most_saved(found)
-    most_ms = min(total_ms, most_saved([*found, *(Saving(region, region.eager_ms) for region in waiting)])[1])
+    most_ms = min(total_ms, most_saved([*found, *waiting])[1])
     if now_ms >= total_ms:
         return 0.0
     return max(0.0, most_ms - now_ms) / (total_ms - now_ms)
@@ -138,7 +139,7 @@ def end_what_is_not_worth_it(store: Store, run_id: int, plan: Plan) -> int:
         if record.job_id is None:
             continue
         if status.get(record.job_id) is JobStatus.QUEUED:
-            waiting.append(regions[record.name])
+            waiting.append(Saving(regions[record.name], to_gain_ms(plan.captured, regions[record.name])))
         elif (one := best.get(record.job_id)) and not one.retracted and (one.speedup or 0.0) > 1:
             found.append(Saving(regions[record.name], record.eager_ms * (1 - 1 / (one.speedup or 1.0))))
     if not waiting or left_to_gain(found, waiting, counted_ms(plan.captured)) >= LEFT_TO_GAIN:

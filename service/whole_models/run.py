@@ -32,7 +32,7 @@ from service.whole_models.prove import SLOWER, Prover, outcome
 from tasks.outcomes import Verdict, candidate_hash
 from tasks.task import Task
 from whole_models.put_back import put_back
-from whole_models.regions import counted_ms
+from whole_models.regions import counted_ms, to_gain_ms
 
 CANDIDATE_FILE = "candidate.py"
 """The delivered file that is the whole of it as one candidate, which the proof is of."""
@@ -155,7 +155,7 @@ class ModelRun:
         model_runs.set_plan(session, self.job_id, plan_json(plan), _region_records(session, plan))
 
     def _optimize(self, plan: Plan) -> None:
-        """Have one job run for each region that is worth one, the largest share first, while enough is left to gain."""
+        """Have a job run for each region that is worth it, those that could gain most first, while enough is left."""
         if self._run().batch_id is None:
             self._store(lambda session: self._queue_jobs(session, plan))
         run = self._run()
@@ -172,14 +172,17 @@ class ModelRun:
             self.step(f"{ended} regions get no job: together they could save less than {LEFT_TO_GAIN:.0%}")
 
     def _queue_jobs(self, session: Session, plan: Plan) -> None:
+        if jobs.cancel_requested(session, self.job_id):  # who cancels a run has no way to jobs that come later
+            raise Cancelled
         job = jobs.get_job(session, self.job_id)
         settings = self._settings
         # Without an address or a key file of the job's own each worker uses what it has itself.
         own_access = {name: job.options.get(name) for name in ("api_base", "api_key_file")}
-        worth = worth_a_job(model_runs.get_run(session, self.job_id).regions)
+        worth = worth_a_job(plan)
+        task_ids = {each.name: each.task_id for each in model_runs.get_run(session, self.job_id).regions}
         spec = {
             "name": f"whole model {self._model.name}",
-            "tasks": [plan.tasks[each.name].id for each in worth],
+            "tasks": [plan.tasks[name].id for name in worth],
             "models": [settings.model],
             "platforms": [settings.platform],
             "model_run": self.job_id,
@@ -189,20 +192,20 @@ class ModelRun:
         )
         new = [
             job_queue.NewJob(
-                task_id=each.task_id,
+                task_id=task_ids[name],
                 platform=settings.platform,
                 model=settings.model,
                 strategy=settings.strategy,
-                # The batch bounds what all cost: of what others leave, each gets by its region's share of the time.
+                # The batch bounds what all cost: of what others leave, each gets by what its region could gain.
                 options=kept_options(
-                    plan.tasks[each.name],
+                    plan.tasks[name],
                     settings.model_copy(update={"budget_usd": None, "sandbox": job.sandbox or None}),
                 )
                 | own_access
-                | {WEIGHT: each.share},
+                | {WEIGHT: to_gain_share},
                 sample=1,
             )
-            for each in worth
+            for name, to_gain_share in worth.items()
         ]
         job_queue.add_queued_jobs(session, new, user=job.user, priority=job.priority, batch_id=batch_id)
         model_runs.set_batch(session, self.job_id, batch_id)
@@ -333,13 +336,18 @@ def _region_records(session: Session, plan: Plan) -> list[ModelRegionRecord]:
     ]
 
 
-def worth_a_job(regions: Sequence[ModelRegionRecord]) -> list[ModelRegionRecord]:
-    """The regions that get a job, the largest share first, without the smallest that together could gain too little."""
-    parts = sorted(regions, key=lambda each: (-each.share, each.position))
+def worth_a_job(plan: Plan) -> dict[str, float]:
+    """The regions that get a job, with the share of the model's time that each could gain, the largest first.
+
+    The smallest that together could gain too little are left out.
+    """
+    total_ms = counted_ms(plan.captured)
+    shares = {each.name: to_gain_ms(plan.captured, each) / total_ms if total_ms else 0.0 for each in plan.chosen}
+    parts = sorted(shares.items(), key=lambda each: -each[1])  # keeps the order by time where these are equal
     left = 0.0
-    while parts and (left := left + parts[-1].share) < LEFT_TO_GAIN:
+    while parts and (left := left + parts[-1][1]) < LEFT_TO_GAIN:
         parts.pop()
-    return parts
+    return dict(parts)
 
 
 def _judged(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -24,6 +24,7 @@ from whole_models.regions import (
     grains,
     is_bare_product,
     signature,
+    to_gain_ms,
     with_a_block,
 )
 
@@ -190,11 +191,15 @@ def test_a_large_product_alone_is_told_from_one_with_work_around_it() -> None:
         node("first", "aten.linear.default", "x"),
         node("gelu", "aten.gelu.default", "first"),
         node("second", "aten.linear.default", "gelu"),
-        node("view", "aten.view.default", "second"),
+        node("view", "aten.view.default", "second", ms=0.0),
     )
     whole = captured(graph(*nodes))
-    bare = {region.nodes for region in find_regions(whole) if is_bare_product(whole, region)}
+    regions = find_regions(whole)
+    bare = {region.nodes for region in regions if is_bare_product(whole, region)}
     assert bare == {("second",)}
+    to_gain = {region.nodes: to_gain_ms(whole, region) for region in regions}
+    assert to_gain.pop(("second",)) == 0
+    assert len(to_gain) == 3 and set(to_gain.values()) == {1.0}, "what is around products, alone and with them"
 
 
 def test_a_chain_ends_where_a_path_leaves_it_and_comes_back() -> None:
@@ -495,8 +500,13 @@ def test_a_block_that_repeats_is_offered_before_one_that_takes_longer() -> None:
     layers = [*block("layers.0", "x", 1.0), *block("layers.1", "layers0c", 1.0)]
     head = [*block("head", "layers1c", 9.0), node("last", "aten.sigmoid.default", "headc", ms=1.0, module="head")]
     assert offered(*layers, *head) == [("layers0a", "layers0b", "layers0c")]
-    assert offered(*block("head", "x", 9.0), node("last", "aten.linear.default", "headc")) == [("heada", "headb", "headc")]
-    assert offered(node("only", "aten.linear.default", "x", module="head"), node("last", "aten.linear.default", "only")) == []
+    assert offered(*block("head", "x", 9.0), node("last", "aten.linear.default", "headc")) == [
+        ("heada", "headb", "headc")
+    ]
+    assert (
+        offered(node("only", "aten.linear.default", "x", module="head"), node("last", "aten.linear.default", "only"))
+        == []
+    )
 
 
 def test_convolutions_take_their_batch_norm_along(found: Found) -> None:

@@ -107,11 +107,12 @@ def _follow(
 
 def _told(event: Event) -> Event:
     """An event of a run in words, for a display of jobs."""
+    said = {name: str(event.data.get(name, "")) for name in ("stage", "question", "name", "decision")}
     if event.kind == "stage":
-        return Event("step", 0, {"text": STAGES.get(str(event.data["stage"]), str(event.data["stage"]))})
+        return Event("step", 0, {"text": STAGES.get(said["stage"], said["stage"])})
     if event.kind == "trial":
-        asked = QUESTIONS.get(str(event.data["question"]), "")
-        return Event("step", 0, {"text": f"{event.data['name']}: {asked} {event.data['decision']}"})
+        text = f"{said['name']}: {QUESTIONS.get(said['question'], '')} {said['decision']}"
+        return Event("step", 0, {"text": text})
     return event
 
 

@@ -15,7 +15,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from sqlalchemy.orm import Session
 
 from db.evaluations import results
 from db.jobs import batches, job_queue, jobs, model_runs
@@ -25,6 +24,7 @@ from service.batches.manage import NOT_WORTH_IT, resume_batch, show_batch, start
 from service.batches.spec import make_spec
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, Unavailable
+from service.jobs.batch_budget import WEIGHT
 from service.jobs.liveness import this_process
 from service.jobs.local import run_batch
 from service.jobs.spec import task_of
@@ -50,7 +50,8 @@ from tests.support.model_runs import (
     queue_captured,
     replace_what_is_slow,
 )
-from whole_models.regions import Region
+from whole_models.graph import read_captured
+from whole_models.regions import Region, choose, find_regions
 
 
 @pytest.fixture(scope="session")
@@ -247,23 +248,24 @@ def test_a_run_without_a_model_to_work_with_says_so_and_can_be_resumed(
         assert (run.status, run.stage, run.kept) == (JobStatus.FAILED, "optimize", None)
 
 
-def test_of_what_other_jobs_leave_of_the_budget_each_may_use_its_regions_share_of_the_time(
+def test_of_what_other_jobs_leave_of_the_budget_each_may_use_the_share_that_its_region_could_gain(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
 ) -> None:
     with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
         run = carry_out(run_id, settings, store).run
         with store.read() as session:
-            found = {job.id: job for job in jobs.list_jobs(session, batch_id=run.batch_id)}
-        left, shares = 5.0, sum(region.share for region in run.regions)
-        assert [region.share for region in run.regions] == sorted((each.share for each in run.regions), reverse=True)
-        for region in run.regions:
-            job = found[region.job_id or 0]
-            assert job.options["budget_usd"] == pytest.approx(left * region.share / shares)
-            left, shares = left - job.cost_usd, shares - region.share
+            found = [jobs.get_job(session, region.job_id or 0) for region in run.regions]
+        found.sort(key=lambda job: job.id)
+        weights = [job.options[WEIGHT] for job in found]
+        assert len(found) > 1 and weights == sorted(weights, reverse=True)
+        left = 5.0
+        for number, job in enumerate(found):
+            assert job.options["budget_usd"] == pytest.approx(left * weights[number] / sum(weights[number:]))
+            left -= job.cost_usd
             assert job.cost_usd > 0
-        assert found[run.regions[-1].job_id or 0].options["budget_usd"] == pytest.approx(
-            5.0 - sum(found[region.job_id or 0].cost_usd for region in run.regions[:-1])
-        ), "the last may use all that is left"
+        assert found[-1].options["budget_usd"] == pytest.approx(5.0 - sum(job.cost_usd for job in found[:-1])), (
+            "the last may use all that is left"
+        )
 
 
 def test_jobs_end_where_too_little_is_left_to_gain_and_are_not_queued_again(
@@ -290,14 +292,18 @@ def test_jobs_end_where_too_little_is_left_to_gain_and_are_not_queued_again(
         assert resume_batch(store, run.batch_id or 0) == 0
 
 
-def test_regions_that_together_could_gain_too_little_get_no_job(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+@pytest.mark.parametrize(("first", "second", "jobs_for"), [(98.0, 2.0, 2), (2.0, 98.0, 2), (99.5, 0.5, 1)])
+def test_regions_that_could_gain_most_get_their_jobs_first_and_the_smallest_none(
+    captured: str, first: float, second: float, jobs_for: int
 ) -> None:
-    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
-        regions = list(carry_out(run_id, settings, store).run.regions)
-    small = [replace(region, share=share) for region, share in zip(regions * 2, (0.3, 0.004, 0.003), strict=False)]
-    assert [region.share for region in worth_a_job(small)] == [0.3]
-    assert [region.share for region in worth_a_job([replace(small[1], share=0.02), *small])] == [0.3, 0.02]
+    whole = replace(read_captured(captured.encode()), eager_ms=0.0)
+    one, other = choose(whole, find_regions(whole, min_share=0))[:2]
+    (graph,) = whole.graphs
+    ms = {one.nodes[-1]: first, other.nodes[-1]: second}  # what follows a product; large products do not count
+    nodes = tuple(replace(node, eager_ms=ms.get(node.name, 0.0)) for node in graph.nodes)
+    plan = Plan(replace(whole, graphs=(replace(graph, nodes=nodes),)), (one, other), (one, other), {})
+    by_gain = sorted({one.name: first / 100, other.name: second / 100}.items(), key=lambda each: -each[1])
+    assert list(worth_a_job(plan).items()) == by_gain[:jobs_for]
 
 
 def test_a_run_that_is_stopped_between_its_jobs_goes_on_there(
@@ -317,24 +323,24 @@ def test_a_run_that_is_stopped_between_its_jobs_goes_on_there(
             carry_out(run_id, settings, store)
 
 
-def test_a_run_that_is_cancelled_just_before_its_jobs_are_queued_leaves_none_that_waits(
+def test_a_run_that_is_cancelled_just_before_its_jobs_are_queued_queues_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
 ) -> None:
     with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
-        cancel, queue_jobs = CancelToken(), ModelRun._queue_jobs
+        cancel, optimize = CancelToken(), ModelRun._optimize
 
-        def cancelled_before(run: ModelRun, session: Session, plan: Plan) -> None:
-            jobs.request_cancel(session, run_id)
+        def cancelled_before(run: ModelRun, plan: Plan) -> None:
+            with store.write() as session:
+                jobs.request_cancel(session, run_id)
             cancel.request("cancelled")
-            queue_jobs(run, session, plan)
+            optimize(run, plan)
 
-        monkeypatch.setattr(ModelRun, "_queue_jobs", cancelled_before)
-        with pytest.raises(Cancelled):
-            carry_out(run_id, settings, store, cancel=cancel)
+        with monkeypatch.context() as patch:
+            patch.setattr(ModelRun, "_optimize", cancelled_before)
+            with pytest.raises(Cancelled):
+                carry_out(run_id, settings, store, cancel=cancel)
         assert stored(store, run_id).status is JobStatus.CANCELLED
-        with store.read() as session:
-            found = jobs.list_jobs(session, batch_id=stored(store, run_id).batch_id)
-        assert found and {job.status for job in found} == {JobStatus.CANCELLED}
+        assert stored(store, run_id).batch_id is None
         run = carry_out(run_id, settings, store).run
         assert run.status is JobStatus.DONE and run.kept, "it can be resumed"
 
