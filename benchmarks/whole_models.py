@@ -23,7 +23,8 @@ ABOUT = """# Whole models
 
 Each model of `examples/models/` and `benchmarks/models/` by one `kernelwright model` (docs/models.md). Times are those
 of the proof: one evaluation of what is delivered, against eager and torch.compile of the whole model. *kept*: regions
-whose kernels are in the delivered model, of those that had a job.
+whose kernels are in the delivered model, of those that had a job. Where it is 0, the proof found torch.compile faster or
+no region faster than eager: the run delivers nothing, and the means leave the model out.
 
 *in libraries*: the share of a call under torch.compile that is spent in matrix products, convolutions and other kernels
 that torch has ready, as the plan measured it. Kernels that fuse what is around them cannot make this share faster: with
@@ -106,14 +107,19 @@ def report(data: dict[str, Any]) -> str:
         *("model", "eager ms", "compile ms", "ours ms", "over eager (95 %)", "over compile (95 %)"),
         *("in libraries", "regions / tried / kept", "verdict", "tags", "s"),
     )
-    lines = [ABOUT, f"Device: {data['device']}. Kernels by {data['model']}. Referee: `{data['harness'][:12]}`.", ""]
+    lines = [
+        ABOUT,
+        f"Device: {data['device']}. Kernels by {data['model']}, at most {data['rounds']} rounds a region. "
+        f"Referee: `{data['harness'][:12]}`.",
+        "",
+    ]
     lines += [_line(list(columns)), f"|{'---|' * len(columns)}"]
     lines += [row(name, found) for name, found in sorted(data["runs"].items())]
     for over in ("eager", "compile"):
         speedups = [
             found["proof"]["speedup"][over]["value"]
             for found in data["runs"].values()
-            if ((found.get("proof") or {}).get("speedup") or {}).get(over)
+            if found.get("kept") and ((found.get("proof") or {}).get("speedup") or {}).get(over)
         ]
         if speedups:
             mean = math.exp(sum(map(math.log, speedups)) / len(speedups))
@@ -133,9 +139,9 @@ def main() -> int:
     options = parser.parse_args()
     path = RESULTS / "whole_models.json"
     data = json.loads(path.read_text()) if path.exists() else {}
-    if (data.get("harness"), data.get("model")) != (harness_hash(), options.model):  # other rules, other results
-        device = load_platform("cpu").device().name
-        data = {"harness": harness_hash(), "device": device, "model": options.model, "runs": {}}
+    rules = {"harness": harness_hash(), "model": options.model, "rounds": options.rounds}
+    if {name: data.get(name) for name in rules} != rules:  # other rules, other results
+        data = {**rules, "device": load_platform("cpu").device().name, "runs": {}}
     for file in FILES:
         if file.stem in data["runs"] or (options.only and file.stem not in options.only):
             continue

@@ -51,6 +51,8 @@ from whole_models.operator_classes import (
 CHAIN_NODES = 40
 ATTENTION_NODES = 80
 BLOCK_NODES = 200
+WHOLE_NODES = 1000
+"""A graph with more nodes is no region. A compiler writes kernels for larger ones than a language model would."""
 MOST_TOGETHER = 4
 """A value that more nodes take, or a node that takes more values, joins nothing: it is a hub, not a link of a chain."""
 MOST_APART = 500
@@ -426,7 +428,7 @@ def _grains(wiring: _Wiring, total_ms: float) -> dict[str, list[frozenset[int]]]
     for depth, blocks in enumerate(_blocks(wiring, total_ms), 1):
         found[f"blocks {depth}"] = blocks
     everything = frozenset(range(len(wiring.nodes)))
-    found[WHOLE_GRAIN] = [everything] if len(everything) <= BLOCK_NODES and all(wiring.usable) else []
+    found[WHOLE_GRAIN] = [everything] if len(everything) <= WHOLE_NODES and all(wiring.usable) else []
     return found
 
 
