@@ -23,8 +23,8 @@ ABOUT = """# Whole models
 
 Each model of `examples/models/` and `benchmarks/models/` by one `kernelwright model` (docs/models.md). Times are those
 of the proof: one evaluation of what is delivered, against eager and torch.compile of the whole model. *kept*: regions
-whose kernels are in the delivered model, of those that had a job. Where it is 0, the proof found torch.compile faster or
-no region faster than eager: the run delivers nothing, and the means leave the model out.
+whose kernels are in the delivered model, of those that had a job. Where it is 0, the proof found torch.compile faster
+or no region was faster than eager: the run delivers nothing, and the means leave the model out.
 
 *in libraries*: the share of a call under torch.compile that is spent in matrix products, convolutions and other kernels
 that torch has ready, as the plan measured it. Kernels that fuse what is around them cannot make this share faster: with
