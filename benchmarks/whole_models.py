@@ -40,12 +40,24 @@ BETWEEN = "between kernels"  # the name that a plan gives to what is none
 
 
 def optimize(path: Path, model: str, rounds: int) -> dict[str, Any]:
-    """One `kernelwright model`, as a user would run it: what it printed as JSON, and the wall time."""
+    """One `kernelwright model`, as a user would run it: what is told of it, and the wall time."""
     command = [sys.executable, "-m", "service.cli", "model", str(path), "--model", model, "--rounds", str(rounds)]
     start = time.perf_counter()
     done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, check=False, cwd=ROOT)
     found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
-    return {**found, "exit_status": done.returncode, "wall_s": time.perf_counter() - start}
+    return what_is_told(found) | {"exit_status": done.returncode, "wall_s": time.perf_counter() - start}
+
+
+def what_is_told(found: dict[str, Any]) -> dict[str, Any]:
+    """What the page tells of a run; the rest is in the run's store."""
+    proof, plan = found.get("proof") or {}, found.get("plan") or {}
+    return {
+        "kept": found.get("kept"),
+        "error": found.get("error"),
+        "proof": {name: proof.get(name) for name in ("verdict", "tags", "latency_ms", "speedup")} if proof else None,
+        "plan": {name: plan.get(name) for name in ("kernels_ms", "operators")},
+        "regions": found.get("regions"),
+    }
 
 
 def row(name: str, found: dict[str, Any]) -> str:

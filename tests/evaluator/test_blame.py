@@ -227,3 +227,11 @@ def test_a_tasks_fault_is_the_tasks(name: str, shared_docker_sandbox: Sandbox) -
     right = candidate("return torch.relu(x @ x)") if "x @ x" in model else candidate()
     found = judged(shared_docker_sandbox, right, model, module)
     assert named(found) == expected, f"{found.message}\n{found.detail}"
+
+
+@pytest.mark.parametrize("letter", ["x", "ü"])
+def test_a_candidate_longer_than_what_a_socket_holds_is_judged_like_any_other(
+    docker_sandbox: Sandbox, letter: str
+) -> None:
+    padding = 250 * 1024 // len(letter.encode())
+    assert judged(docker_sandbox, candidate() + "\n# " + letter * padding).verdict == Verdict.PASSED

@@ -66,6 +66,7 @@ def choose(scratch: str, role: str, source: str) -> tuple[str, str]:
 _LOG_BYTES = 16 * 1024 * 1024
 _LOG_TAIL_BYTES = 4000
 _DYING_S = 1.0  # a killed process with much memory may take so long to end
+_UNREAD_BYTES = 64 * 1024  # that the socket of a stopped runner holds for sure (Linux: 208 KiB by default)
 _STILL_NS = 20_000  # processor time that a stopped process may seem to use
 _NO_WRAP_S = procfs.no_wrap_s()
 
@@ -350,7 +351,7 @@ class RunnerHandle:
         Raises:
             RunnerFailed: the runner died.
         """
-        self._send(message, 60)
+        self._send(framing.encoded(message), 60)
         self._shared.account.allow(self.stopped)
 
     @names_role
@@ -499,14 +500,27 @@ class RunnerHandle:
         Raises:
             RunnerFailed: the runner died, failed, sent a forged answer or took too long.
         """
-        self._send(message, timeout_s)
-        return self._answer(timeout_s, meanwhile)
+        body = framing.encoded(message)
+        if len(body) <= _UNREAD_BYTES:
+            # The runner is stopped and reads this later: one wake-up less than sending to a running process.
+            self._send(body, timeout_s)
+            return self._answer(timeout_s, meanwhile)
 
-    def _send(self, message: framing.Message, timeout_s: float) -> None:
+        def send_then() -> None:
+            self._send(body, timeout_s)
+            if meanwhile is not None:
+                meanwhile()
+
+        return self._answer(timeout_s, send_then)
+
+    def _send(self, body: bytes, timeout_s: float) -> None:
         self._sock.settimeout(timeout_s)
         try:
-            # The runner is stopped and reads this later: one wake-up less than sending to a running process.
-            framing.send(self._sock, message)
+            framing.send_body(self._sock, body)
+        except TimeoutError:
+            raise RunnerFailed(
+                "timed_out", f"a message was not read within {timeout_s:.3g} s", self.log_tail()
+            ) from None
         except OSError:
             raise self._death() from None
 

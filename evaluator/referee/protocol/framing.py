@@ -25,7 +25,12 @@ def send(sock: socket.socket, message: Message) -> None:
     Raises:
         OSError: the other side is gone.
     """
-    send_body(sock, json.dumps(message).encode())
+    send_body(sock, encoded(message))
+
+
+def encoded(message: Message) -> bytes:
+    """The body of a message."""
+    return json.dumps(message).encode()
 
 
 def send_body(sock: socket.socket, body: bytes) -> None:
