@@ -1,6 +1,7 @@
 """Who is to blame when something breaks: never the referee with a traceback, never the other party."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from tasks.build import task_from_source
 from tasks.outcomes import Verdict
 
 pytestmark = pytest.mark.docker
+HONEST = Path(__file__).parents[1] / "honest"
 EFFORT = Effort(
     wall_s=90, memory_mb=2048, call_timeout_s=5, build_timeout_s=20, measure_budget_s=0.5, baselines=("eager",)
 )
@@ -230,8 +232,10 @@ def test_a_tasks_fault_is_the_tasks(name: str, shared_docker_sandbox: Sandbox) -
 
 
 @pytest.mark.parametrize("letter", ["x", "ü"])
-def test_a_candidate_longer_than_what_a_socket_holds_is_judged_like_any_other(
+def test_a_candidate_longer_than_what_the_socket_of_a_stopped_runner_holds_is_judged_like_any_other(
     docker_sandbox: Sandbox, letter: str
 ) -> None:
+    model, _, source = (HONEST / "load_inline.py").read_text().partition("# --- candidate ---")
     padding = 250 * 1024 // len(letter.encode())
-    assert judged(docker_sandbox, candidate() + "\n# " + letter * padding).verdict == Verdict.PASSED
+    found = judged(docker_sandbox, f"{source}\n# {letter * padding}", model=model, inputs="")
+    assert found.verdict == Verdict.PASSED, "with what it has built each process set begins stopped"
