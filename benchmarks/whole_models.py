@@ -27,8 +27,8 @@ whose kernels are in the delivered model, of those that had a job. Where it is 0
 or no region was faster than eager: the run delivers nothing, and the means leave the model out.
 
 *in libraries*: the share of a call under torch.compile that is spent in matrix products, convolutions and other kernels
-that torch has ready, as the plan measured it. Kernels that fuse what is around them cannot make this share faster: with
-this share s they make the model at most 1 / s times as fast as torch.compile does.
+that torch has ready, as the plan measured it. Kernels that only fuse what is around them leave this share as
+it is: with the share s they make the model at most 1 / s times as fast as torch.compile does.
 """
 REGIONS = """
 ## Region by region
@@ -36,7 +36,7 @@ REGIONS = """
 The best kernel of each region that had a job, alone: a value under 1 in *over compile* is what torch.compile does for
 this region that the kernel does not. *share*: of a call of the model under eager; regions of different grains overlap.
 """
-BETWEEN = "between kernels"  # the name that a plan gives to what is none
+BETWEEN = "between kernels"  # as in whole_models.capture.compiled, which runs in the sandbox and is not imported here
 
 
 def optimize(path: Path, model: str, rounds: int) -> dict[str, Any]:

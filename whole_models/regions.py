@@ -184,10 +184,10 @@ def with_a_block(captured: Captured, regions: Sequence[Region]) -> tuple[Region,
 
 
 def to_gain_ms(captured: Captured, region: Region) -> float:
-    """The time of a region in all its places under eager, without its large products.
+    """The time of a region in all its places under eager, without its large products, which are left to libraries.
 
-    Libraries compute products at nearly the speed of the processor, so a kernel saves what is around them at most. None
-    of a region that is nothing but large products is left to gain.
+    It is what a kernel that calls these libraries, too, saves at most. A kernel may save more where another layout or
+    form of a product is faster.
     """
     graph = next(graph for graph in captured.graphs if graph.path == region.graph)
     wiring = _Wiring(graph)

@@ -2,7 +2,7 @@
 
 Regions of different grains overlap, and only those that share no operator can be in place together. So the most that
 is left to gain is the best choice of regions if each that waits took no time beside its large products, which libraries
-compute, against the best choice of what was found.
+compute, against the best choice of what was found. A kernel that makes a product itself faster can save more.
 """
 
 from collections.abc import Sequence
