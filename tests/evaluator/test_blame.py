@@ -235,7 +235,7 @@ def test_a_tasks_fault_is_the_tasks(name: str, shared_docker_sandbox: Sandbox) -
 def test_a_candidate_longer_than_what_the_socket_of_a_stopped_runner_holds_is_judged_like_any_other(
     docker_sandbox: Sandbox, letter: str
 ) -> None:
-    model, _, source = (HONEST / "load_inline.py").read_text().partition("# --- candidate ---")
+    model, _, source = (HONEST / "plain_softmax.py").read_text().partition("# --- candidate ---")
     padding = 250 * 1024 // len(letter.encode())
     found = judged(docker_sandbox, f"{source}\n# {letter * padding}", model=model, inputs="")
     assert found.verdict == Verdict.PASSED, "with what it has built each process set begins stopped"
