@@ -59,6 +59,10 @@ MOST_APART = 500
 """Nodes further apart in the order of computation are not joined to a chain."""
 SMALL_SIDE = 64
 """A product is small if a side of its matrices is at most this long: it is bound by memory rather than arithmetic."""
+PRODUCT_GAIN = 0.1
+"""The share of the time of a large product that a kernel may save: libraries come near to what the device can do."""
+CONVOLUTION_GAIN = 0.5
+"""The same for a convolution with 3 x 3 kernels and stride 1, for which there is an algorithm that does less."""
 BLOCK_SHARE = 0.1
 BLOCK_DEPTHS = 3
 _LOOK = 24  # nodes between a product and a softmax
@@ -184,16 +188,16 @@ def with_a_block(captured: Captured, regions: Sequence[Region]) -> tuple[Region,
 
 
 def to_gain_ms(captured: Captured, region: Region) -> float:
-    """The time of a region in all its places under eager, without its large products, which are left to libraries.
+    """What a kernel could save of the time of a region in all its places under eager: an estimate, and no bound.
 
-    It is what a kernel that calls these libraries, too, saves at most. A kernel may save more where another layout or
-    form of a product is faster.
+    All of the time counts but that of large products, of which a share does (`PRODUCT_GAIN`, `CONVOLUTION_GAIN`).
     """
     graph = next(graph for graph in captured.graphs if graph.path == region.graph)
     wiring = _Wiring(graph)
     return sum(
-        _ms(graph, (name for name in occurrence.nodes if not _is_large_product(wiring, wiring.place[name])))
+        _to_gain_share(wiring, wiring.place[name]) * _ms(graph, (name,))
         for occurrence in region.occurrences
+        for name in occurrence.nodes
     )
 
 
@@ -656,6 +660,28 @@ def _views_between(wiring: _Wiring, members: set[int], chain: frozenset[int]) ->
 
 def _is_large_product(wiring: _Wiring, number: int) -> bool:
     return wiring.kind[number] == PRODUCT and not _is_small(wiring, number)
+
+
+def _to_gain_share(wiring: _Wiring, number: int) -> float:
+    if not _is_large_product(wiring, number):
+        return 1.0
+    return CONVOLUTION_GAIN if _has_a_shorter_form(wiring.graph, wiring.nodes[number]) else PRODUCT_GAIN
+
+
+def _has_a_shorter_form(graph: Graph, node: Node) -> bool:
+    """Whether a node is a convolution with 3 x 3 kernels, stride 1 and one group: Winograd's algorithm is for these."""
+    if short_name(node.operator) != "conv2d" or len(node.args) < 2 or not isinstance(node.args[1], Ref):
+        return False
+    weight = graph.tensor_of(node.args[1].name)
+    given = dict(zip(("stride", "padding", "dilation", "groups"), node.args[3:], strict=False)) | dict(node.kwargs)
+    return (
+        weight is not None
+        and weight.shape[2:] == (3, 3)
+        and weight.dtype == "float32"
+        and given.get("stride", 1) in (1, (1,), (1, 1))
+        and given.get("dilation", 1) in (1, (1,), (1, 1))
+        and given.get("groups", 1) == 1
+    )
 
 
 def _is_small(wiring: _Wiring, number: int) -> bool:

@@ -1,14 +1,14 @@
 """The built-in model as Judge: it chooses the next variation from the evaluation and from estimates of the code."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from agents.builtin.analysis.cost import Prediction
 from agents.builtin.catalog import VARIATIONS, Variation, format_names, get_variation, in_order, parse_names
-from agents.builtin.compiler import is_fallback, read_variations
+from agents.builtin.compiler import Predict, first_names, is_fallback, read_variations
 from agents.history import read_over_best
 from tasks.outcomes import Decision, Verdict
 
@@ -21,9 +21,6 @@ MIN_RETRIED_GAIN = 0.9  # a variation that lost more than this is not tried on a
 MAX_TRIES = 2  # of a variation
 _BOUNDS = {"memory": "memory", "cache": "memory", "compute": "compute"}
 FALLBACK_CHANGE = "torch-compile"
-
-Predict = Callable[[tuple[str, ...], str], Prediction | None]
-"""`predict(base, name)`: the effect of a variation on the candidate with the variations `base`; None: it has none."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class _Tried:
         return sum(name in each for each in set(self.sets))
 
 
-def _read_history(history: Sequence[Mapping[str, Any]]) -> _Tried:
+def _read_history(history: Sequence[Mapping[str, Any]], predict: Predict) -> _Tried:
     sets: list[frozenset[str]] = []
     speeds: dict[frozenset[str], float] = {}  # over the first candidate that passed
     gains: dict[str, float] = {}
@@ -117,7 +114,7 @@ def _read_history(history: Sequence[Mapping[str, Any]]) -> _Tried:
         measured = read_over_best(entry)
         passed = entry.get("verdict") == Verdict.PASSED and "repeat_of_round" not in entry
         if names is None and not sets:
-            names = ()  # the first candidate has the kernels as they are generated
+            names = first_names(predict)
         if names is None:
             continue
         own = frozenset(names)
@@ -143,7 +140,7 @@ def _choose(
     gained something elsewhere and are not in `base`, with what they gained. If there is none, a variation that gained
     nothing is tried once more, on this base.
     """
-    tried = _read_history(history)
+    tried = _read_history(history, predict)
     effects: list[tuple[Variation, Prediction]] = []
     for variation in VARIATIONS:
         prediction = None if variation.name in base else predict(base, variation.name)

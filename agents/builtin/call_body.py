@@ -3,10 +3,14 @@
 import ast
 from collections.abc import Collection
 
+from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.errors import NotTranslatable
+from agents.builtin.generated import Input
 from tasks import syntax
 
 LIBRARY = "LIBRARY"
+PREPARED = "prepared"
+"""`prepared(self, key, parameter, shape, kernel)`: what a kernel makes of a parameter, kept between calls."""
 # Functions of `extern_kernels` and torch's names for them.
 _EXTERN = {
     "addmm": "torch.addmm",
@@ -17,6 +21,19 @@ _EXTERN = {
     "_int_mm": "torch.ops.aten._int_mm",
 }
 _GLOBALS = frozenset({"torch", "aten", "math", "inf", "nan", "device"})
+
+
+def write_prepared(target: str, parameter: Input, name: str, size: tuple[int, ...], kernel: Kernel) -> str:
+    """The statement of a `call` that assigns `target` what a kernel makes of a parameter, kept between calls.
+
+    Args:
+        target: the name that is assigned.
+        parameter: the parameter.
+        name: its name in the `call`.
+        size: the shape of what is made, float32.
+        kernel: takes pointers to the parameter and to what is made.
+    """
+    return f"{target} = {PREPARED}(self, {f'{parameter.name} {kernel.name}'!r}, {name}, {size}, {kernel.name})"
 
 
 def rewrite_call(
@@ -47,7 +64,7 @@ def rewrite_call(
         if _is_omitted(statement, parameters):
             continue
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            _check_names(statement.value, known)
+            _check_names(statement.value, known | (set(kernels) if _calls_prepared(statement.value) else set()))
             for node in ast.walk(statement.targets[0]):
                 if isinstance(node, ast.Name):
                     known.add(node.id)
@@ -57,6 +74,10 @@ def rewrite_call(
             raise NotTranslatable(f"a call with a statement {type(statement).__name__}")
         lines.append(ast.unparse(_rewrite(statement, kernels)))
     raise NotTranslatable("a call that returns nothing")
+
+
+def _calls_prepared(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == PREPARED
 
 
 def _is_omitted(statement: ast.stmt, parameters: Collection[str]) -> bool:
@@ -73,7 +94,7 @@ def _is_omitted(statement: ast.stmt, parameters: Collection[str]) -> bool:
 
 
 def _check_names(node: ast.AST, known: Collection[str]) -> None:
-    special = {"extern_kernels", "reinterpret_tensor", "empty_strided_cpu", "assert_size_stride"}
+    special = {"extern_kernels", "reinterpret_tensor", "empty_strided_cpu", "assert_size_stride", PREPARED, "self"}
     for child in ast.walk(node):
         if (
             isinstance(child, ast.Name)
@@ -103,6 +124,8 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         function = node.func
+        if _calls_prepared(node) and isinstance(node.args[-1], ast.Name) and node.args[-1].id in self._kernels:
+            return ast.Call(function, [*node.args[:-1], _expression(f"{LIBRARY}.{node.args[-1].id}")], [])
         arguments = [self.visit(argument) for argument in node.args]
         keywords = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]
         if isinstance(function, ast.Name) and function.id in self._kernels:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.builtin.analysis.inductor_module import Kernel, Module
-from agents.builtin.call_body import rewrite_call
+from agents.builtin.call_body import PREPARED, rewrite_call
 from agents.builtin.errors import NotTranslatable
 from agents.builtin.generated import Generated, Input
 from agents.builtin.op_frame import REFERENCE_FORWARD, Frame
@@ -30,6 +30,8 @@ _SLEEF = re.compile(
 )
 _REDUCE = re.compile(r"vec_reduce_all|_masked_reduce|[Ww]elford|ascade|arg(max|min)_|IndexValue")
 _LAYOUT = re.compile(r"transpose_mxn|atomic_add|kw::(strided|lookup|running)")
+_WINOGRAD = re.compile(r"kw::winograd")
+_PACKED = re.compile(r"kw::packed_product|kw::winograd")
 _INTEGER = re.compile(r"_integral\(|\bmod\(|div_floor_floating_vec")
 _FUNCTION_CALL = re.compile(r"(?<![\w:])([A-Za-z_]\w*)\s*(?:<[^;()]*>)?\(")
 _KEYWORDS = frozenset(
@@ -52,6 +54,18 @@ def view(tensor, shape, stride, offset):
 def check_layout(tensor, shape, stride):
     if tensor.shape != shape or tensor.stride() != stride:
         raise RuntimeError(f"torch laid out {tuple(tensor.shape)} as {tensor.stride()}, and the kernels need {stride}")
+
+""",
+    PREPARED: """
+def prepared(module, key, parameter, shape, kernel):
+    \"\"\"What `kernel` makes of a parameter. It is kept until the parameter changes.\"\"\"
+    version = parameter.data_ptr(), None if parameter.is_inference() else parameter._version
+    kept = module.__dict__.setdefault("prepared", {})
+    if key not in kept or kept[key][0] != version:
+        made = torch.empty(shape)
+        kernel(parameter.data_ptr(), made.data_ptr())
+        kept[key] = version, made
+    return kept[key][1]
 
 """,
 }
@@ -142,6 +156,10 @@ def cpp_source(kernels: Sequence[Kernel], vector_bytes: int) -> str:
         names.append("layout.h")
     if _INTEGER.search(text):
         names.append("integer.h")
+    if _PACKED.search(text):
+        names.append("product.h")
+    if _WINOGRAD.search(text):
+        names.append("winograd.h")
     runtime = "\n".join((_RUNTIME / name).read_text() for name in names)
     words = set(re.findall(r"\w+", runtime))
     bodies = _NOT_CODE.sub("", "\n".join(kernel.body for kernel in kernels))

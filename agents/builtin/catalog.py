@@ -9,16 +9,22 @@ from types import MappingProxyType
 from agents.builtin.compilation_unit import CompilationUnit, Transform
 from agents.builtin.transforms.arithmetic import contract, reciprocals
 from agents.builtin.transforms.fuse_rows import fuse_rows
+from agents.builtin.transforms.packed_products import packed_products
 from agents.builtin.transforms.restrict import restrict
 from agents.builtin.transforms.scan import own_scan
 from agents.builtin.transforms.stream_stores import stream_stores
 from agents.builtin.transforms.threads import free_schedule, one_thread
 from agents.builtin.transforms.unroll_sums import unroll_sums
 from agents.builtin.transforms.vector_loads import vector_loads
+from agents.builtin.transforms.winograd import winograd
 
 InductorOptions = Mapping[str, bool | int | float | str]
 PLAIN = "plain"
 _PRODUCT = re.compile(r"extern_kernels\.(add)?mm\(")
+_CONVOLUTION = re.compile(
+    r"extern_kernels\.convolution\(.*stride=\(1, 1\), padding=\([012], [012]\), dilation=\(1, 1\), transposed=False,"
+    r" output_padding=\(0, 0\), groups=1\b"
+)
 _PARTIAL = re.compile(r"\.store\([^;]*, \d+L\);")
 _GATHER = re.compile(r"\btmpbuf\[\w+\] = \w+\[[^;]*\btmp\d+\[")
 
@@ -29,6 +35,11 @@ def _always(unit: CompilationUnit) -> bool:
 
 def _has_products(unit: CompilationUnit) -> bool:
     return any(_PRODUCT.search(ast.unparse(statement)) for statement in unit.module.statements)
+
+
+def _has_convolutions(unit: CompilationUnit) -> bool:
+    """Whether there may be convolutions with 3 x 3 kernels and stride 1."""
+    return any(_CONVOLUTION.search(ast.unparse(statement)) for statement in unit.module.statements)
 
 
 def _has_gathered_sums(unit: CompilationUnit) -> bool:
@@ -56,6 +67,7 @@ class Variation:
         may_help: whether code that is generated with `options` may be better than this unit.
         extra_gain: a factor on the estimated gain, for effects that the estimate does not model.
         for_short_calls: it saves an overhead that only short calls notice.
+        from_the_start: the first candidate has it where it changes anything.
     """
 
     name: str
@@ -65,15 +77,31 @@ class Variation:
     may_help: Callable[[CompilationUnit], bool] = _always
     extra_gain: float = 1.0
     for_short_calls: bool = False
+    from_the_start: bool = False
 
 
 # In the order in which their transforms are applied.
 VARIATIONS: Sequence[Variation] = (
     Variation(
+        "winograd",
+        "Compute convolutions with 3 x 3 kernels by Winograd's algorithm, with 16 multiplications in place of 36.",
+        options=MappingProxyType({"kernelwright.winograd": True}),
+        transform=winograd,
+        may_help=_has_convolutions,
+        from_the_start=True,
+    ),
+    Variation(
         "small-products",
         "Write matrix products with few rows as sums fused with what makes their operands, so that nothing is stored.",
         options=MappingProxyType({"kernelwright.small_products": 8}),
         may_help=_has_products,
+    ),
+    Variation(
+        "packed-products",
+        "Multiply by copies of the parameters that are packed in the first call, and add biases on the way.",
+        transform=packed_products,
+        may_help=_has_products,
+        from_the_start=True,
     ),
     Variation(
         "outer-vectors",

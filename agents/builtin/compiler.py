@@ -4,7 +4,7 @@ import ast
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,14 @@ from typing import Any
 from agents.builtin.analysis.cost import Prediction, estimate_s
 from agents.builtin.analysis.inductor_module import read_module
 from agents.builtin.candidate_file import HEADER, write_candidate, write_fallback
-from agents.builtin.catalog import InductorOptions, apply_transforms, get_variation, in_order, merged_options
+from agents.builtin.catalog import (
+    VARIATIONS,
+    InductorOptions,
+    apply_transforms,
+    get_variation,
+    in_order,
+    merged_options,
+)
 from agents.builtin.compilation_unit import CompilationUnit
 from agents.builtin.errors import BuiltinError, CodegenFailed, GenerationCancelled, NotTranslatable
 from agents.builtin.generated import Generated, read_generated
@@ -23,6 +30,10 @@ CODEGEN = Path(__file__).parent / "codegen"
 CODEGEN_LIMITS = Limits(wall_s=120.0, memory_mb=8192, processes=128, output_bytes=32 * 1024 * 1024)
 FALLBACK = "torch-compile"
 _MAX_CACHED_MODULES = 256
+
+
+Predict = Callable[[tuple[str, ...], str], Prediction | None]
+"""`predict(base, name)`: the effect of a variation on the candidate with the variations `base`; None: it has none."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,16 @@ class Compiler:
             return self.write_fallback(reference, str(error))
         except NotTranslatable as error:
             return self.write_fallback(reference, str(error))
+
+    def write_first(self, reference: str) -> WrittenCandidate:
+        """The first candidate for an op: with those variations that are better from the start where they fit.
+
+        Raises:
+            CodegenFailed: the op itself fails.
+            SandboxUnavailable: no sandbox is available.
+            GenerationCancelled: the job was cancelled.
+        """
+        return self.write(reference, first_names(lambda base, name: self.predict(reference, base, name)))
 
     def write_fallback(self, reference: str, reason: str) -> WrittenCandidate:
         """The candidate that only calls torch.compile; its docstring gives the reason."""
@@ -156,6 +177,11 @@ def _untrusted_text() -> Iterator[None]:
         yield
     except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
         raise NotTranslatable(f"generated code that cannot be read ({type(error).__name__})") from error
+
+
+def first_names(predict: Predict) -> tuple[str, ...]:
+    """The variations of an op's first candidate."""
+    return tuple(each.name for each in VARIATIONS if each.from_the_start and predict((), each.name) is not None)
 
 
 def read_variations(source: str) -> tuple[str, ...] | None:

@@ -57,7 +57,7 @@ class CompilerLLM:
 
     def _write(self, request: str, reference: str, sections: Mapping[str, str]) -> str:
         if request == "write":
-            return _candidate_reply(self._compiler.write(reference, ()))
+            return _candidate_reply(self._compiler.write_first(reference))
         change = str(_json_object(sections.get("advice")).get("change", ""))
         if change.partition(":")[0].strip() == FALLBACK_CHANGE:
             return _candidate_reply(self._compiler.write_fallback(reference, "its own kernels failed the evaluation"))

@@ -1,8 +1,8 @@
 """What regions of a model whose jobs have not run could still gain, and the end of a run's jobs where that is little.
 
-Regions of different grains overlap, and only those that share no operator can be in place together. So the most that
-is left to gain is the best choice of regions if each that waits took no time beside its large products, which libraries
-compute, against the best choice of what was found. A kernel that makes a product itself faster can save more.
+Regions of different grains overlap, and only those that share no operator can be in place together. So what is left to
+gain is the best choice of regions if each that waits saved what a kernel for it could (`to_gain_ms`), against the best
+choice of what was found.
 """
 
 from collections.abc import Sequence

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,9 @@ from whole_models.contraction import fit_together
 from whole_models.graph import Argument, Captured, Graph, GraphInput, Node, Ref, TensorFacts
 from whole_models.regions import (
     CHAIN_NODES,
+    CONVOLUTION_GAIN,
     MODULE_NAMES,
+    PRODUCT_GAIN,
     Region,
     choose,
     counted_ms,
@@ -198,8 +201,34 @@ def test_a_large_product_alone_is_told_from_one_with_work_around_it() -> None:
     bare = {region.nodes for region in regions if is_bare_product(whole, region)}
     assert bare == {("second",)}
     to_gain = {region.nodes: to_gain_ms(whole, region) for region in regions}
-    assert to_gain.pop(("second",)) == 0
-    assert len(to_gain) == 3 and set(to_gain.values()) == {1.0}, "what is around products, alone and with them"
+    assert to_gain.pop(("second",)) == pytest.approx(PRODUCT_GAIN)
+    assert to_gain.pop(("gelu",)) == pytest.approx(1.0), "what is around products, alone"
+    assert sorted(to_gain.values()) == pytest.approx([1.0 + PRODUCT_GAIN, 1.0 + 2 * PRODUCT_GAIN]), "and with them"
+
+
+@pytest.mark.parametrize(
+    ("shape", "more", "share"),
+    [
+        ((64, 32, 3, 3), (), CONVOLUTION_GAIN),
+        ((64, 32, 3, 3), ((1, 1), (1, 1)), CONVOLUTION_GAIN),
+        ((64, 32, 3, 3), ((2, 2), (1, 1)), PRODUCT_GAIN),
+        ((64, 32, 3, 3), ((1, 1), (1, 1), (2, 2)), PRODUCT_GAIN),
+        ((64, 16, 3, 3), ((1, 1), (1, 1), (1, 1), 2), PRODUCT_GAIN),
+        ((64, 32, 5, 5), (), PRODUCT_GAIN),
+    ],
+)
+def test_of_a_convolution_more_can_be_saved_where_there_is_an_algorithm_with_less_arithmetic(
+    shape: tuple[int, ...], more: tuple[Any, ...], share: float
+) -> None:
+    facts = TensorFacts(shape, (9 * shape[1], 9, 3, 1), "float32")
+    inputs = (
+        GraphInput("x", "argument", tensor=FACTS),
+        GraphInput("w", "parameter", path="layer.weight", tensor=facts),
+    )
+    convolved = replace(node("conv", "aten.conv2d.default"), args=(Ref("x"), Ref("w"), None, *more))
+    whole = captured(replace(graph(convolved, node("relu", "aten.relu.default", "conv")), inputs=inputs))
+    (region,) = (each for each in find_regions(whole) if each.nodes == ("conv", "relu"))
+    assert to_gain_ms(whole, region) == pytest.approx(1.0 + share)
 
 
 def test_a_chain_ends_where_a_path_leaves_it_and_comes_back() -> None:

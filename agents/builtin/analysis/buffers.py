@@ -3,6 +3,7 @@
 import ast
 from dataclasses import dataclass
 from math import prod
+from typing import TypeGuard
 
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.compilation_unit import CompilationUnit
@@ -73,9 +74,66 @@ def read_buffers(unit: CompilationUnit) -> Buffers:
     return Buffers(roots, offsets, sizes, kernel_arguments, unread)
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in its buffer: shape, strides, and where it begins, in elements."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+
+    @staticmethod
+    def of_view(value: ast.expr) -> "Layout | None":
+        """The layout of `reinterpret_tensor(base, shape, stride, offset)`; None: `value` is no such call."""
+        if not (
+            isinstance(value, ast.Call) and ast.unparse(value.func) == "reinterpret_tensor" and len(value.args) == 4
+        ):
+            return None
+        return _layout(*value.args[1:])
+
+
+def read_layouts(unit: CompilationUnit) -> dict[str, Layout]:
+    """The layouts of arguments, of what `call` allocates, and of what an assertion is about."""
+    items = zip(unit.module.parameters, unit.generated.inputs, strict=False)
+    found = {name: Layout(item.shape, item.stride) for name, item in items if item.dtype}
+    for statement in unit.module.statements:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            call = statement.value
+            if ast.unparse(call.func) == "assert_size_stride" and len(call.args) >= 3:
+                name, layout = call.args[0], _layout(*call.args[1:3])
+                if isinstance(name, ast.Name) and layout is not None:
+                    found[name.id] = layout
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            value, target = statement.value, statement.targets[0].id
+            layout = Layout.of_view(value)
+            if isinstance(value, ast.Name):
+                layout = found.get(value.id)
+            elif (
+                isinstance(value, ast.Call) and ast.unparse(value.func) == "empty_strided_cpu" and len(value.args) == 3
+            ):
+                layout = _layout(*value.args[:2])
+            if layout is not None:
+                found[target] = layout
+    return found
+
+
+def _calls(value: ast.expr, function: str, count: int) -> TypeGuard[ast.Call]:
+    """Whether an expression is a call of a function with so many arguments."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == function and len(value.args) == count
+
+
+def _layout(*literals: ast.expr) -> Layout | None:
+    try:
+        shape, stride = (tuple(int(n) for n in ast.literal_eval(literal)) for literal in literals[:2])
+        offset = int(ast.literal_eval(literals[2])) if len(literals) > 2 else 0
+    except (ValueError, TypeError):
+        return None
+    return Layout(shape, stride, offset) if len(shape) == len(stride) else None
+
+
 def _allocated(value: ast.expr) -> int | None:
     """The bytes that `empty_strided_cpu(size, stride, dtype)` allocates; None: `value` is no such call."""
-    if not (isinstance(value, ast.Call) and ast.unparse(value.func) == "empty_strided_cpu" and len(value.args) == 3):
+    if not _calls(value, "empty_strided_cpu", 3):
         return None
     try:
         size = ast.literal_eval(value.args[0])
@@ -90,7 +148,7 @@ def _view_offset(value: ast.expr, offsets: dict[str, int]) -> int | None:
     """The offset in its root of a name that is assigned `value`; None: `value` is no name and no view of one."""
     if isinstance(value, ast.Name):
         return offsets.get(value.id)
-    if not (isinstance(value, ast.Call) and ast.unparse(value.func) == "reinterpret_tensor" and len(value.args) == 4):
+    if not _calls(value, "reinterpret_tensor", 4):
         return None
     base, offset = value.args[0], value.args[3]
     if not (isinstance(base, ast.Name) and isinstance(offset, ast.Constant) and isinstance(offset.value, int)):

@@ -7,12 +7,12 @@ cache.
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from agents.builtin.analysis.accesses import GUARD, POINTER, narrowed_ranges, pointer_aliases
-from agents.builtin.analysis.buffers import ITEM_BYTES, Buffers, read_buffers
+from agents.builtin.analysis.buffers import ITEM_BYTES, Buffers, Layout, read_buffers, read_layouts
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.analysis.loops import Block, Line, Node, parse_body, walk
 from agents.builtin.analysis.reductions import read_update
@@ -25,7 +25,11 @@ CACHED_BYTES = 256 * 1024  # buffers up to this size cause no traffic
 PARALLEL_REGION_S = 5e-6  # to start the threads of a parallel region
 BARRIER_S = 1e-6  # at the end of a loop that threads share
 HALF_VECTOR_COST = 0.55  # of an operation on a half vector: three of them can run at a time instead of two
+MULTIPLIED_SHARE = 0.8  # of the multiplications that a processor can do, which convolutions and products reach
+PACKING_ROWS = 24  # a product of torch's packs its second matrix in the time that so many rows of a result take
 _OTHER_LINE_CYCLES = 0.5
+_PRODUCT = re.compile(r"kw::packed_product<(\d+), (\d+), (\d+), ")
+_WINOGRAD = re.compile(r"kw::winograd<(\d+), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+)>")
 _LINE_CYCLES = (  # cycles of a line, by the first pattern that matches
     (re.compile(r"^(?:const|static|int64_t|__at_align__)\b|= (?:static_cast<\w+>\(|-?std::numeric|-?[\d.]+L?;)"), 0.0),
     (re.compile(r"^auto \w+ = Vectorized\w*<[\w,]+>\(\w+\);$"), 0.0),  # the compiler moves it out of the loop
@@ -83,7 +87,7 @@ def estimate_s(unit: CompilationUnit) -> float:
     buffers = read_buffers(unit)
     sizes = _sizes(unit, buffers)
     kernels = {kernel.name: _kernel_s(kernel, unit, buffers, sizes) for kernel in unit.module.kernels}
-    total = 0.0
+    total = sum(_multiplications_s(count, unit) for count in _multiplications(unit, buffers, sizes))
     for statement in unit.module.statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.Call):
@@ -97,6 +101,38 @@ def _sizes(unit: CompilationUnit, buffers: Buffers) -> dict[str, int]:
     items = zip(unit.module.parameters, unit.generated.inputs, strict=False)
     inputs = {name: prod(item.shape) * ITEM_BYTES.get(item.dtype, 1) for name, item in items}
     return {**inputs, **buffers.bytes}
+
+
+def _multiplications(unit: CompilationUnit, buffers: Buffers, sizes: Mapping[str, int]) -> Iterator[float]:
+    """The multiplications of each of torch's convolutions and products, in the time of which others can be done."""
+    layouts = read_layouts(unit)
+    for statement in unit.module.statements:
+        call = statement.value if isinstance(statement, (ast.Assign, ast.Expr)) else None
+        function = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+        if isinstance(call, ast.Call) and function == "extern_kernels.convolution" and len(call.args) > 1:
+            assert isinstance(statement, ast.Assign)
+            result = layouts.get(ast.unparse(statement.targets[0]))
+            if result is not None and len(result.shape) > 2:
+                weights = sizes.get(buffers.roots.get(ast.unparse(call.args[1]), ""), 0) / ITEM_BYTES["float32"]
+                yield result.shape[0] * prod(result.shape[2:]) * weights
+        elif isinstance(call, ast.Call) and function in ("extern_kernels.mm", "extern_kernels.addmm"):
+            a, b = (Layout.of_view(operand) or layouts.get(ast.unparse(operand)) for operand in call.args[-2:])
+            if a is not None and b is not None:
+                yield (a.shape[0] + PACKING_ROWS) * prod(b.shape)
+
+
+def _multiplications_s(count: float, unit: CompilationUnit) -> float:
+    """The time of so many fused multiplications and additions: two vectors a cycle at best."""
+    a_cycle = 2 * max(16, unit.generated.vector_bytes) / ITEM_BYTES["float32"] * MULTIPLIED_SHARE
+    return count / a_cycle / unit.generated.threads / CYCLES_PER_S
+
+
+def _winograd_s(found: re.Match[str], unit: CompilationUnit) -> float:
+    """The time of one of our own convolutions: 16 multiplications a tile and pair of channels, and what is around."""
+    batch, height, width, inputs, outputs, down, across = (int(number) for number in found.groups())
+    tiles = batch * ((height + 2 * down - 1) // 2) * ((width + 2 * across - 1) // 2)
+    around = 4 * (inputs + outputs)  # instructions a tile and element, as many at a time as multiplications
+    return PARALLEL_REGION_S + _multiplications_s(16 * tiles * (inputs * outputs + around), unit)
 
 
 def _torch_call_s(function: str, call: ast.Call, buffers: Buffers, sizes: Mapping[str, int]) -> float:
@@ -114,6 +150,10 @@ def _traffic(size: int) -> float:
 
 
 def _kernel_s(kernel: Kernel, unit: CompilationUnit, buffers: Buffers, sizes: Mapping[str, int]) -> float:
+    if found := _WINOGRAD.search(kernel.body):
+        return _winograd_s(found, unit)
+    if found := _PRODUCT.search(kernel.body):
+        return PARALLEL_REGION_S + _multiplications_s(prod(int(number) for number in found.groups()), unit)
     nodes = parse_body(kernel.body)
     roots = {
         name: buffers.roots.get(argument, "")

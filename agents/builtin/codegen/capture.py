@@ -8,6 +8,7 @@ from unittest import mock
 import torch
 from torch.utils import _pytree as pytree
 
+from .convolutions import WINOGRAD, winograd_convolutions
 from .decompose import SMALL_PRODUCTS, decompositions, interpolate_linear
 from .describe import describe_constant, describe_outputs, describe_tensor, describe_tree
 from .vectors import OUTER_VECTORS, inductor_settings, vector_bytes, vectors_along_results
@@ -143,6 +144,7 @@ def _lower(
             mock.patch.object(GraphLowering, "compile_to_module", keep_text),
             mock.patch("torch._decomp.decompositions._upsample_linear", interpolate_linear),
             vectors_along_results(bool(options.get(OUTER_VECTORS))),
+            winograd_convolutions(bool(options.get(WINOGRAD)), max(4, vector_bytes(patches) // 4)),
             settings.patch(patches),
             tracing(TracingContext(FakeTensorMode())),
         ):

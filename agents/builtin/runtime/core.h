@@ -323,6 +323,9 @@ KW_INLINE F scale(F a, F n) {
 }
 #endif
 KW_INLINE F all(float x) { return x - F{}; }
+constexpr int LANES = KW_VEC_BYTES / 4;
+KW_INLINE F load(const float* from) { F a; __builtin_memcpy(&a, from, sizeof a); return a; }
+KW_INLINE void store(float* to, F a) { __builtin_memcpy(to, &a, sizeof a); }
 // Past the cache where a whole line is written, else the usual way.
 template <class V> KW_INLINE void stream_store(float* to, const V& v) {
   if (C10_LIKELY(reinterpret_cast<uintptr_t>(to) % KW_VEC_BYTES == 0)) {

@@ -132,6 +132,55 @@ def get_inputs():
 def get_init_inputs():
     return []
 """,
+    "convolutions": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(16, 48, 3, padding=1)
+        self.second = nn.Conv2d(48, 32, 3, padding=(0, 2), bias=False)
+        self.strided = nn.Conv2d(32, 16, 3, stride=2)
+        self.grouped = nn.Conv2d(32, 32, 3, padding=1, groups=2)
+        self.wide = nn.Conv2d(32, 16, (3, 5), padding=1)
+
+    def forward(self, x, weight, bias):
+        y = self.second(torch.relu(self.first(x)))
+        functions = F.conv2d(y, weight, bias, padding=1), F.conv2d(x, self.first.weight)
+        return y, self.strided(y), self.grouped(y), self.wide(y), *functions
+
+def get_inputs():
+    x = torch.randn(3, 16, 11, 8)
+    x[1, 3, 4, 5], x[2, 1, 0, 7] = float("nan"), float("nan")
+    return [x, torch.randn(16, 32, 3, 3), torch.randn(16)]
+
+def get_init_inputs():
+    return []
+""",
+    "products": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(20, 48)
+        self.second = nn.Linear(48, 48, bias=False)
+        self.long = nn.Linear(2100, 16)
+        self.narrow = nn.Linear(48, 23)
+        self.table = nn.Parameter(torch.randn(48, 32))
+        self.tied = nn.Parameter(torch.randn(64, 24))
+
+    def forward(self, x, y, few):
+        state = self.first(x)
+        for _ in range(2):
+            state = state + self.second(torch.tanh(state))
+        outer = state @ self.table, self.narrow(state), (state @ self.tied[16:].t().contiguous().t())
+        return state, self.first(few), self.long(y), *outer, state[:, :48] @ state.t(), x[:, 2:] @ self.table[:18]
+
+def get_inputs():
+    x = torch.randn(37, 20)
+    x[5, 3], x[20, 1] = float("nan"), float("inf")
+    return [x, torch.randn(13, 2100), torch.randn(3, 20)]
+
+def get_init_inputs():
+    return []
+""",
     "windows": """
 class Model(nn.Module):
     def __init__(self):
@@ -262,6 +311,8 @@ EDGES = ("looked_up", "reductions", "small_sizes", "normalised")
 def kinds_of(name: str) -> tuple[str, ...]:
     if EVERY_ONE or name in EDGES:
         return tuple(KINDS)
+    if name in ("convolutions", "products"):
+        return ("plain", "winograd" if name == "convolutions" else "packed-products", "varied")
     return ("plain", "varied") if name in OPS else ("varied_threads",)
 
 
@@ -404,6 +455,16 @@ def test_variations_change_the_code(results: Results) -> None:
     assert "= kw::strided<2>(" in varied and "= kw::lookup(" in varied
     assert results["scans/varied"][0].count("aten.cumsum") < results["scans/plain"][0].count("aten.cumsum")
     assert "torch.mm(" in results["windows/plain"][0] and "torch.mm(" not in results["windows/varied"][0]
+    assert results["convolutions/winograd"][0].count("aten.convolution(") == 3, (
+        "strided, grouped and wide ones are torch's"
+    )
+    assert results["convolutions/winograd"][0].count(" = prepared(self, ") == 3, (
+        "of the parameters, not of the argument"
+    )
+    assert results["products/packed-products"][0].count(" = prepared(self, ") >= 5
+    assert results["products/plain"][0].count("torch.addmm(") > results["products/packed-products"][0].count(
+        "torch.addmm("
+    )
     assert "chunk / " in code("masked_softmax/varied_threads")
     assert "kw::stream_store(" in code("adamw_step/varied_threads")
     assert "omp" not in code("reductions/one-thread") and "#pragma omp parallel" in code("reductions/plain")
@@ -412,6 +473,39 @@ def test_variations_change_the_code(results: Results) -> None:
     assert "= welford_combine(tmp_acc0_vec, welford_combine(tmp_acc0_vec_part1" in code("normalised/unroll-sums")
     assert "tmpbuf[" in code("looked_up/plain")
     assert code("looked_up/outer-vectors").count("tmpbuf[") < code("looked_up/plain").count("tmpbuf[")
+
+
+CHANGED_WEIGHTS = """
+import sys, torch
+spaces = []
+for path in sys.argv[1:]:
+    spaces.append({"__name__": path})
+    exec(compile(open(path).read(), path, "exec"), spaces[-1])
+torch.manual_seed(0)
+models = spaces[0]["Model"](), spaces[1]["ModelNew"]()
+models[1].load_state_dict(models[0].state_dict())
+x, *rest = spaces[0]["get_inputs"]()
+arguments = [x.nan_to_num(), *rest]
+
+def alike():
+    with torch.inference_mode():
+        pairs = zip(*(model(*arguments) for model in models), strict=True)
+        return all(torch.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in pairs)
+
+assert alike() and alike()
+models[0].load_state_dict({name: torch.randn_like(value) for name, value in models[0].state_dict().items()})
+assert not alike()
+models[1].load_state_dict(models[0].state_dict())
+assert alike(), "what was made of the former weights is still used"
+assert set(models[1].state_dict()) == set(models[0].state_dict())
+"""
+
+
+def test_what_is_made_of_a_parameter_is_made_again_when_it_changes(results: Results, tmp_path: Path) -> None:
+    reference, candidate = tmp_path / "reference.py", tmp_path / "candidate.py"
+    reference.write_text(references()["convolutions"])
+    candidate.write_text(results["convolutions/winograd"][0])
+    subprocess.run([sys.executable, "-c", CHANGED_WEIGHTS, str(reference), str(candidate)], check=True, timeout=120)
 
 
 def test_vectors_are_as_wide_as_the_kernels_were_made_for(results: Results) -> None:

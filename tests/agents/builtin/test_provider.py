@@ -218,7 +218,7 @@ def test_a_variation_without_effect_is_not_advised() -> None:
     assert parse_names(advice["change"]) == ("contract",)
 
 
-NAMES = [variation.name for variation in VARIATIONS if not variation.for_short_calls]
+NAMES = [each.name for each in VARIATIONS if not (each.for_short_calls or each.from_the_start)]
 
 
 def tried(change: str, over_best: str | None = None, verdict: str = "passed") -> dict[str, Any]:
@@ -248,6 +248,25 @@ def test_variations_that_won_separately_are_combined() -> None:
         tried("reciprocals: w", "0.840 (worse)"),  # beside fuse-rows: 1.008 times the first candidate
     ]
     assert advised("fuse-rows", history) == "fuse-rows+reciprocals+contract"
+
+
+def test_what_the_first_candidate_has_is_in_all_that_it_is_compared_with() -> None:
+    history = [
+        tried("first candidate"),
+        tried("winograd+contract: x", "1.030 (open)"),
+        tried("winograd+fuse-rows: y", "1.200 (better)"),
+    ]
+    estimates = dict.fromkeys(("winograd", "fuse-rows", "contract"), 1.0)
+    assert advised("winograd+fuse-rows", history, estimates) == "winograd+fuse-rows+contract"
+
+
+def test_a_first_candidate_that_fails_is_followed_by_the_kernels_as_they_are_generated(model: CompilerLLM) -> None:
+    wrong = {"verdict": "wrong_output", "message": "off by 0.1"}
+    first = HEADER + json.dumps({"variations": ["winograd"]}) + "\n"
+    advice = advise(
+        JudgeInput(True, first, None, wrong, [tried("first candidate", verdict="wrong_output")]), lambda *_: None
+    )
+    assert parse_names(advice["change"]) == ()
 
 
 def test_what_promises_more_than_the_combination_is_tried_before_it() -> None:

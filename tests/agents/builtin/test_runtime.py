@@ -1,7 +1,9 @@
 """The runtime of generated kernels: its functions against Python's, for each width of vectors."""
 
 import ctypes
+import itertools
 import math
+import random
 import struct
 import subprocess
 from pathlib import Path
@@ -130,3 +132,45 @@ def test_transposition_of_full_and_partial_tiles(tmp_path: Path) -> None:
     library.flip(floats([float(i) for i in range(256)]), out)
     assert all(out[16 * j + i] == 16 * i + j for i in range(16) for j in range(16))
     assert all(out[256 + 3 * j + i] == 16 * i + j for i in range(3) for j in range(5))
+
+
+@pytest.mark.parametrize("vector_bytes", [64, 32, 16])
+@pytest.mark.parametrize(("outputs", "pads"), [(32, (1, 1)), (48, (0, 2))])
+def test_winograds_convolution_is_the_plain_sum(
+    vector_bytes: int, outputs: int, pads: tuple[int, int], tmp_path: Path
+) -> None:
+    """Sides that are no multiple of a tile's, the last block of tiles not full, and edges of every width."""
+    batch, height, width, inputs, (down, across) = 2, 5, 4, 16, pads
+    sizes = f"{batch}, {height}, {width}, {inputs}, {outputs}, {down}, {across}"
+    body = f"""
+    float* weights = new float[16 * {inputs * outputs}];
+    kw::winograd_weights<{inputs}, {outputs}>(p1, weights);
+    kw::winograd<{sizes}>(p0, weights, p2, p3);
+    delete[] weights;
+    """
+    types = ("const float*", "const float*", "const float*", "float*")
+    library = build([kernel("convolved", body, types)], vector_bytes, tmp_path)
+    draw = random.Random(0)
+    x = [draw.uniform(-1, 1) for _ in range(batch * height * width * inputs)]
+    weights = [draw.uniform(-1, 1) for _ in range(outputs * inputs * 9)]
+    bias = [draw.uniform(-1, 1) for _ in range(outputs)]
+    rows, columns = height + 2 * down - 2, width + 2 * across - 2
+    result = floats([math.nan] * (batch * rows * columns * outputs))
+    library.convolved(floats(x), floats(weights), floats(bias), result)
+
+    def pixel(image: int, row: int, column: int) -> list[float]:
+        if not (0 <= row < height and 0 <= column < width):
+            return [0.0] * inputs
+        start = ((image * height + row) * width + column) * inputs
+        return x[start : start + inputs]
+
+    found = iter(result)
+    for image, row, column in itertools.product(range(batch), range(rows), range(columns)):
+        places = [pixel(image, row + i - down, column + j - across) for i, j in itertools.product(range(3), range(3))]
+        for channel in range(outputs):
+            kernels = (weights[(channel * inputs + k) * 9 : (channel * inputs + k + 1) * 9] for k in range(inputs))
+            wanted = bias[channel] + sum(
+                each[place] * places[place][k] for k, each in enumerate(kernels) for place in range(9)
+            )
+            assert next(found) == pytest.approx(wanted, abs=2e-5)
+    assert next(found, None) is None
