@@ -677,6 +677,7 @@ def _has_a_shorter_form(graph: Graph, node: Node) -> bool:
     return (
         weight is not None
         and weight.shape[2:] == (3, 3)
+        and min(weight.shape[:2]) >= 16
         and weight.dtype == "float32"
         and given.get("stride", 1) in (1, (1,), (1, 1))
         and given.get("dilation", 1) in (1, (1,), (1, 1))

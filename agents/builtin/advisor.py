@@ -1,7 +1,7 @@
 """The built-in model as Judge: it chooses the next variation from the evaluation and from estimates of the code."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -92,20 +92,26 @@ class _Tried:
 
     Attributes:
         sets: the sets of variations that candidates had, whatever became of them.
+        passed: those of candidates that passed.
         gains: what a variation gained when it was last compared with the same candidate without it, as a factor. Both
             were timed beside the best candidate of their time, so this is the quotient of figures of that kind.
     """
 
     sets: tuple[frozenset[str], ...]
+    passed: frozenset[frozenset[str]]
     gains: Mapping[str, float]
 
     def count(self, name: str) -> int:
-        """How many different candidates had this variation."""
-        return sum(name in each for each in set(self.sets))
+        """How many different candidates had this variation, without those that may have failed for another's fault."""
+        return sum(
+            name in each and (each in self.passed or len(each) == 1 or each - {name} in self.passed)
+            for each in set(self.sets)
+        )
 
 
 def _read_history(history: Sequence[Mapping[str, Any]], predict: Predict) -> _Tried:
     sets: list[frozenset[str]] = []
+    right: set[frozenset[str]] = set()
     speeds: dict[frozenset[str], float] = {}  # over the first candidate that passed
     gains: dict[str, float] = {}
     best = 1.0
@@ -119,6 +125,8 @@ def _read_history(history: Sequence[Mapping[str, Any]], predict: Predict) -> _Tr
             continue
         own = frozenset(names)
         sets.append(own)
+        if entry.get("verdict") == Verdict.PASSED:
+            right.add(own)
         if not passed or (measured is None and speeds):
             continue
         speeds[own] = best * (measured[0] if measured is not None else 1.0)
@@ -128,7 +136,7 @@ def _read_history(history: Sequence[Mapping[str, Any]], predict: Predict) -> _Tr
                 gains[name] = speeds[own] / without
         if measured is not None and measured[1] == Decision.BETTER:
             best = speeds[own]
-    return _Tried(tuple(sets), gains)
+    return _Tried(tuple(sets), frozenset(right), gains)
 
 
 def _choose(
@@ -150,8 +158,10 @@ def _choose(
         choice
         for variation, prediction in effects
         if tried.count(variation.name) == 0
+        and frozenset((*base, variation.name)) not in tried.sets
         and (choice := _estimated(base, variation, prediction, latency_ms)) is not None
     ]
+    fresh += _left_out(base, tried, latency_ms, predict)
     winners = [each.name for each, _ in effects if tried.gains.get(each.name, 0.0) >= MIN_MEASURED_GAIN]
     union = frozenset(base) | frozenset(winners)
     if winners and union not in tried.sets:
@@ -169,6 +179,19 @@ def _choose(
         and (choice := _estimated(base, variation, prediction, latency_ms)) is not None
     ]
     return max(fresh or again, key=lambda choice: (choice.urgent, choice.gain), default=None)
+
+
+def _left_out(base: tuple[str, ...], tried: _Tried, latency_ms: float | None, predict: Predict) -> Iterator[Choice]:
+    """The base without a variation that it had from the start, where that should hardly be slower."""
+    for name in base:
+        rest = tuple(each for each in base if each != name)
+        effect = predict(rest, name) if get_variation(name).from_the_start else None
+        if effect is None or frozenset(rest) in tried.sets:
+            continue
+        gain = 1 / effect.gain(latency_ms / 1000 if latency_ms is not None else None)
+        if gain >= MIN_ESTIMATED_GAIN:
+            reason = f"By its code {name} hardly makes these kernels faster."
+            yield Choice(rest, gain, f"Leave out {name}.", reason)
 
 
 def _estimated(

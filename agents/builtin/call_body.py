@@ -9,8 +9,8 @@ from agents.builtin.generated import Input
 from tasks import syntax
 
 LIBRARY = "LIBRARY"
-PREPARED = "prepared"
-"""`prepared(self, key, parameter, shape, kernel)`: what a kernel makes of a parameter, kept between calls."""
+PREPARED = "kernelwright_prepared"
+"""`kernelwright_prepared(self, key, parameter, shape, kernel)`: what a kernel makes of a parameter, which is kept."""
 # Functions of `extern_kernels` and torch's names for them.
 _EXTERN = {
     "addmm": "torch.addmm",
@@ -124,8 +124,10 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         function = node.func
-        if _calls_prepared(node) and isinstance(node.args[-1], ast.Name) and node.args[-1].id in self._kernels:
-            return ast.Call(function, [*node.args[:-1], _expression(f"{LIBRARY}.{node.args[-1].id}")], [])
+        if _calls_prepared(node) and node.args:
+            *others, kernel = node.args
+            if isinstance(kernel, ast.Name) and kernel.id in self._kernels:
+                return ast.Call(function, [*others, _expression(f"{LIBRARY}.{kernel.id}")], [])
         arguments = [self.visit(argument) for argument in node.args]
         keywords = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]
         if isinstance(function, ast.Name) and function.id in self._kernels:

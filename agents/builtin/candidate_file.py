@@ -56,16 +56,19 @@ def check_layout(tensor, shape, stride):
         raise RuntimeError(f"torch laid out {tuple(tensor.shape)} as {tensor.stride()}, and the kernels need {stride}")
 
 """,
-    PREPARED: """
-def prepared(module, key, parameter, shape, kernel):
-    \"\"\"What `kernel` makes of a parameter. It is kept until the parameter changes.\"\"\"
-    version = parameter.data_ptr(), None if parameter.is_inference() else parameter._version
-    kept = module.__dict__.setdefault("prepared", {})
-    if key not in kept or kept[key][0] != version:
-        made = torch.empty(shape)
+    PREPARED: f"""
+def {PREPARED}(module, key, parameter, shape, kernel):
+    \"\"\"What `kernel` makes of a parameter, kept until torch counts a change of it (not one through `.data`).\"\"\"
+    kept = module.__dict__.setdefault("_{PREPARED}", {{}})
+    found = kept.get(key)
+    if found is None or parameter.is_inference() or found[0] != (parameter.data_ptr(), parameter._version):
+        made = torch.empty(shape, dtype=torch.float32, device="cpu")
         kernel(parameter.data_ptr(), made.data_ptr())
-        kept[key] = version, made
-    return kept[key][1]
+        if parameter.is_inference():  # its changes are not counted
+            return made
+        # The alias keeps another parameter from getting the same address.
+        found = kept[key] = (parameter.data_ptr(), parameter._version), made, parameter.detach()
+    return found[1]
 
 """,
 }

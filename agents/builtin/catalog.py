@@ -21,10 +21,6 @@ from agents.builtin.transforms.winograd import winograd
 InductorOptions = Mapping[str, bool | int | float | str]
 PLAIN = "plain"
 _PRODUCT = re.compile(r"extern_kernels\.(add)?mm\(")
-_CONVOLUTION = re.compile(
-    r"extern_kernels\.convolution\(.*stride=\(1, 1\), padding=\([012], [012]\), dilation=\(1, 1\), transposed=False,"
-    r" output_padding=\(0, 0\), groups=1\b"
-)
 _PARTIAL = re.compile(r"\.store\([^;]*, \d+L\);")
 _GATHER = re.compile(r"\btmpbuf\[\w+\] = \w+\[[^;]*\btmp\d+\[")
 
@@ -34,12 +30,20 @@ def _always(unit: CompilationUnit) -> bool:
 
 
 def _has_products(unit: CompilationUnit) -> bool:
-    return any(_PRODUCT.search(ast.unparse(statement)) for statement in unit.module.statements)
+    packed = any("kw::packed_product<" in kernel.body for kernel in unit.module.kernels)
+    return packed or any(_PRODUCT.search(ast.unparse(statement)) for statement in unit.module.statements)
 
 
 def _has_convolutions(unit: CompilationUnit) -> bool:
     """Whether there may be convolutions with 3 x 3 kernels and stride 1."""
-    return any(_CONVOLUTION.search(ast.unparse(statement)) for statement in unit.module.statements)
+    wanted = {"stride": "(1, 1)", "dilation": "(1, 1)", "transposed": "False", "groups": "1"}
+    for statement in unit.module.statements:
+        call = statement.value if isinstance(statement, ast.Assign) else None
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "extern_kernels.convolution":
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+            if {name: given.get(name) for name in wanted} == wanted:
+                return True
+    return False
 
 
 def _has_gathered_sums(unit: CompilationUnit) -> bool:

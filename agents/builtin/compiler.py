@@ -30,6 +30,10 @@ CODEGEN = Path(__file__).parent / "codegen"
 CODEGEN_LIMITS = Limits(wall_s=120.0, memory_mb=8192, processes=128, output_bytes=32 * 1024 * 1024)
 FALLBACK = "torch-compile"
 _MAX_CACHED_MODULES = 256
+# What the analysis may raise on text that is not what TorchInductor writes.
+_ANALYSIS_ERRORS = (
+    *(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError),
+)
 
 
 Predict = Callable[[tuple[str, ...], str], Prediction | None]
@@ -72,7 +76,8 @@ class Compiler:
         frame = read_frame(reference)
         try:
             unit = self.make_unit(reference, names)
-            source = write_candidate(frame, unit.generated, unit.module, header=_header(names), flags=unit.flags)
+            with _untrusted_text():
+                source = write_candidate(frame, unit.generated, unit.module, header=_header(names), flags=unit.flags)
             return WrittenCandidate(source, names)
         except CodegenFailed as error:
             if error.stage not in ("export", "lower", "codegen"):
@@ -123,8 +128,9 @@ class Compiler:
         """
         try:
             before = self.make_unit(reference, base)
-            if not get_variation(name).may_help(before):
-                return None
+            with _untrusted_text():
+                if not get_variation(name).may_help(before):
+                    return None
             after = self.make_unit(reference, (*base, name))
             if _candidate_content(before) == _candidate_content(after):
                 return None
@@ -175,13 +181,14 @@ def _untrusted_text() -> Iterator[None]:
     """
     try:
         yield
-    except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
+    except _ANALYSIS_ERRORS as error:
         raise NotTranslatable(f"generated code that cannot be read ({type(error).__name__})") from error
 
 
 def first_names(predict: Predict) -> tuple[str, ...]:
-    """The variations of an op's first candidate."""
-    return tuple(each.name for each in VARIATIONS if each.from_the_start and predict((), each.name) is not None)
+    """The variations of an op's first candidate: those that fit it and should make it faster."""
+    effects = {each.name: predict((), each.name) for each in VARIATIONS if each.from_the_start}
+    return tuple(name for name, effect in effects.items() if effect is not None and effect.gain() > 1)
 
 
 def read_variations(source: str) -> tuple[str, ...] | None:

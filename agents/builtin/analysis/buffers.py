@@ -1,6 +1,7 @@
 """The buffers that the generated `call` passes to kernels: their sizes, which share memory, and where each is used."""
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TypeGuard
@@ -32,7 +33,7 @@ class Buffers:
 
 def read_buffers(unit: CompilationUnit) -> Buffers:
     """Read the statements of `call`. A name that is assigned in an unknown way counts as sharing memory."""
-    kernels = {kernel.name for kernel in unit.module.kernels}
+    types = {kernel.name: kernel.types for kernel in unit.module.kernels}
     roots = {name: name for name in unit.module.parameters}
     offsets = dict.fromkeys(roots, 0)
     sizes: dict[str, int] = {}
@@ -47,12 +48,17 @@ def read_buffers(unit: CompilationUnit) -> Buffers:
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             function = ast.unparse(statement.value.func)
             given = tuple(roots.get(name, name) for name in names)
-            if function in kernels:
+            if function in types:
                 plain = [argument.id for argument in statement.value.args if isinstance(argument, ast.Name)]
                 arguments = tuple(plain) if len(plain) == len(statement.value.args) else ()
                 # The analysis of a kernel assumes one set of buffers, so two calls of it count as unknown.
                 kernel_arguments[function] = arguments if function not in kernel_arguments else ()
-                written |= {roots.get(name, name): position for name in arguments}
+                for kind, argument in zip(types[function], statement.value.args, strict=False):
+                    touched = [roots.get(node.id, node.id) for node in ast.walk(argument) if isinstance(node, ast.Name)]
+                    if not kind.startswith("const "):
+                        written |= dict.fromkeys(touched, position)
+                    if kind.startswith("const ") or not isinstance(argument, ast.Name):
+                        read_later |= dict.fromkeys(touched, position)
             elif function not in ("assert_size_stride", "assert_alignment"):
                 read_later |= dict.fromkeys(given, position)
         elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
@@ -91,6 +97,19 @@ class Layout:
             return None
         return _layout(*value.args[1:])
 
+    @staticmethod
+    def of(operand: ast.expr, known: Mapping[str, "Layout"]) -> "Layout | None":
+        """The layout of an operand of a call: of a name that is known, or of a view."""
+        return known.get(operand.id) if isinstance(operand, ast.Name) else Layout.of_view(operand)
+
+    def has_channels_last(self) -> bool:
+        """Whether this is a dense tensor of four dimensions whose second one is the last in memory."""
+        if len(self.shape) != 4:
+            return False
+        _, channels, height, width = self.shape
+        dense = (channels * height * width, 1, channels * width, channels)
+        return all(size == 1 or here == there for size, here, there in zip(self.shape, self.stride, dense, strict=True))
+
 
 def read_layouts(unit: CompilationUnit) -> dict[str, Layout]:
     """The layouts of arguments, of what `call` allocates, and of what an assertion is about."""
@@ -115,6 +134,21 @@ def read_layouts(unit: CompilationUnit) -> dict[str, Layout]:
             if layout is not None:
                 found[target] = layout
     return found
+
+
+def written_arguments(unit: CompilationUnit) -> frozenset[str]:
+    """The names that a kernel of the unit may write to, in the statements that call it."""
+    types = {kernel.name: kernel.types for kernel in unit.module.kernels}
+    calls = [each.value for each in unit.module.statements if isinstance(each, ast.Expr)]
+    return frozenset(
+        node.id
+        for call in calls
+        if isinstance(call, ast.Call)
+        for kind, argument in zip(types.get(ast.unparse(call.func), ()), call.args, strict=False)
+        if not kind.startswith("const ")
+        for node in ast.walk(argument)
+        if isinstance(node, ast.Name)
+    )
 
 
 def _calls(value: ast.expr, function: str, count: int) -> TypeGuard[ast.Call]:

@@ -42,7 +42,9 @@ def generate(source: str, options: dict[str, Any]) -> dict[str, Any]:
         flat = _flat_inputs(program, arguments)
         settings = inductor_settings(options)
         # Lower a copy: the descriptions of outputs need the graph as it was exported.
-        text, metadata = _lower(copy.deepcopy(program.graph_module), [value for _, value in flat], options, settings)
+        parameters = {number for number, (described, _) in enumerate(flat) if described["kind"] == "parameter"}
+        values = [value for _, value in flat]
+        text, metadata = _lower(copy.deepcopy(program.graph_module), values, parameters, options, settings)
     return {
         "torch": torch.__version__,
         "text": text,
@@ -113,7 +115,11 @@ def _flat_inputs(program: Any, arguments: list[Any]) -> list[tuple[dict[str, Any
 
 
 def _lower(
-    graph: torch.fx.GraphModule, values: list[Any], options: dict[str, Any], patches: dict[str, Any]
+    graph: torch.fx.GraphModule,
+    values: list[Any],
+    parameters: set[int],
+    options: dict[str, Any],
+    patches: dict[str, Any],
 ) -> tuple[str, Any]:
     """The text of TorchInductor's module, which is not compiled, and AOTAutograd's metadata on outputs and aliases."""
     import torch._inductor.config as settings
@@ -144,7 +150,7 @@ def _lower(
             mock.patch.object(GraphLowering, "compile_to_module", keep_text),
             mock.patch("torch._decomp.decompositions._upsample_linear", interpolate_linear),
             vectors_along_results(bool(options.get(OUTER_VECTORS))),
-            winograd_convolutions(bool(options.get(WINOGRAD)), max(4, vector_bytes(patches) // 4)),
+            winograd_convolutions(bool(options.get(WINOGRAD)), max(4, vector_bytes(patches) // 4), parameters),
             settings.patch(patches),
             tracing(TracingContext(FakeTensorMode())),
         ):

@@ -1,7 +1,7 @@
 """Convolutions that candidates compute with kernels of their own, in place of torch's."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 @contextlib.contextmanager
-def winograd_convolutions(wanted: bool, lanes: int) -> Iterator[None]:
+def winograd_convolutions(wanted: bool, lanes: int, parameters: Collection[int]) -> Iterator[None]:
     """If `wanted`, lower suitable convolutions to calls of `extern_kernels.winograd` while the context is open.
 
     Such a call is `extern_kernels.winograd(x, weight[, bias], padding=(y, x))`. Channels are the last dimension of `x`
@@ -24,6 +24,8 @@ def winograd_convolutions(wanted: bool, lanes: int) -> Iterator[None]:
     Args:
         wanted: whether to do so.
         lanes: elements of a vector, which the numbers of channels must be multiples of.
+        parameters: the positions of the graph's inputs that are parameters. What is made of other weights would have
+            to be made anew in each call.
     """
     if not wanted:
         yield
@@ -36,9 +38,16 @@ def winograd_convolutions(wanted: bool, lanes: int) -> Iterator[None]:
     new_choice: Any = ExternKernelChoice
     choice = new_choice(_only_named, None, name="winograd", has_out_variant=False)
 
+    def is_parameter(weight: Any) -> bool:
+        """Whether it is a parameter as it is, whose elements lie one after the other."""
+        held: Any = getattr(getattr(weight, "data", None), "data", None)
+        if not isinstance(held, ir.InputBuffer) or not held.layout.is_contiguous():
+            return False
+        return V.graph.graph_input_names.index(held.get_name()) in parameters
+
     def convolution(x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
         stride, padding, dilation, transposed, _, groups = rest
-        if not V.graph.layout_opt or not _is_float32(x, weight, bias):
+        if not V.graph.layout_opt or not _is_float32(x, weight, bias) or not is_parameter(weight):
             return known(x, weight, bias, *rest)
         guard: Any = V.graph.sizevars.guard_int_seq
         sizes, weights = guard(x.get_size()), guard(weight.get_size())
@@ -49,10 +58,10 @@ def winograd_convolutions(wanted: bool, lanes: int) -> Iterator[None]:
         channels, rows, columns = weights[0], height + 2 * pads[0] - 2, width + 2 * pads[1] - 2
         if batch < 1 or rows < 2 or columns < 2:
             return known(x, weight, bias, *rest)
-        for operand in (x, weight):
-            operand.realize()
+        x.realize()
         outside: Any = ir.ExternKernel
-        operands = [outside.require_channels_last(x), outside.require_contiguous(weight)]
+        dense = [height * width * weights[1], 1, width * weights[1], weights[1]]
+        operands = [outside.require_exact_strides(x, dense), weight]
         if bias is not None:
             operands.append(outside.require_contiguous(outside.realize_input(bias)))
         strides = [rows * columns * channels, 1, columns * channels, channels]

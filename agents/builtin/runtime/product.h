@@ -1,5 +1,7 @@
 // Products with a matrix that was packed before: its columns lie in panels, whose sums fit into registers.
 namespace kw {
+constexpr int64_t SHORT = 1 << 18;  // multiplications that take no longer than the start of other threads
+
 template <int64_t COLUMNS> struct Panel {
   static constexpr int REGISTERS = COLUMNS % (2 * LANES) == 0 ? 2 : 1;
   static constexpr int WIDTH = REGISTERS * LANES;
@@ -59,7 +61,7 @@ void packed_product(const float* a, const float* b, const float* base, float* ou
   constexpr int64_t TERMS = 1024;  // of a sum in one register: longer ones are added up from parts, which is more exact
   constexpr int64_t SOME = 49152 / (INNER < TERMS ? INNER : TERMS) / LEAST * LEAST;  // their terms stay in a second-level cache
   constexpr int64_t BLOCK = SOME < LEAST ? LEAST : SOME > 96 ? 96 : SOME;
-  #pragma omp parallel for collapse(2)
+  #pragma omp parallel for collapse(2) if (ROWS * INNER * COLUMNS > SHORT)
   for (int64_t block = 0; block < (ROWS + BLOCK - 1) / BLOCK; block++) for (int64_t panel = 0; panel < COLUMNS / P; panel++) {
     const int64_t first = block * BLOCK, last = first + BLOCK < ROWS ? first + BLOCK : ROWS;
     const float *from = b + panel * INNER * P, *before = base ? base + panel * P : nullptr;

@@ -2,7 +2,8 @@
 // A tile of 4 x 4 inputs d and a kernel g give the 2 x 2 results A' [(G g G') * (B' d B)] A, where * is by element, ' is
 // the transpose, and the sum over input channels is a matrix product for each of the 16 elements (Lavin and Gray, Fast
 // Algorithms for Convolutional Neural Networks, 2015). Each result depends on its own nine inputs only, as in the plain
-// sum, so that a NaN does not spread. Channels are the last dimension in memory.
+// sum, so that a NaN does not spread. Results that are not finite are computed again as the plain sum, because an
+// infinity enters several products with different signs. Channels are the last dimension in memory.
 namespace kw {
 // G g G' of each pair of channels: of w[OUT][IN][3][3], in the order [panel of OUT][16][IN][channel of the panel].
 template <int64_t IN, int64_t OUT> void winograd_weights(const float* w, float* to) {
@@ -45,9 +46,25 @@ template <int64_t IN> KW_INLINE void winograd_inputs(const float* const* pixels,
   }
 }
 
-// The convolution of x[BATCH][HEIGHT][WIDTH][IN] with the weights of `winograd_weights`, with zeros at the edges.
+// The plain sum of one result for the channels of a panel that begins with `channel`. The inputs begin at `row` and `column`.
+template <int64_t HEIGHT, int64_t WIDTH, int64_t IN, int64_t P>
+__attribute__((noinline)) void plain_convolution(
+    const float* image, const float* w, const float* bias, int64_t channel, int64_t row, int64_t column, float* to) {
+  for (int64_t lane = 0; lane < P; lane++) {
+    float sum = 0;
+    for (int64_t i = 0; i < 3; i++) for (int64_t j = 0; j < 3; j++) {
+      if (row + i < 0 || row + i >= HEIGHT || column + j < 0 || column + j >= WIDTH) continue;
+      const float* pixel = image + ((row + i) * WIDTH + column + j) * IN;
+      for (int64_t k = 0; k < IN; k++) sum += pixel[k] * w[((channel + lane) * IN + k) * 9 + i * 3 + j];
+    }
+    to[lane] = sum + (bias ? bias[channel + lane] : 0.0f);
+  }
+}
+
+// The convolution of x[BATCH][HEIGHT][WIDTH][IN] with w[OUT][IN][3][3], of which u is what `winograd_weights` made,
+// with zeros at the edges.
 template <int64_t BATCH, int64_t HEIGHT, int64_t WIDTH, int64_t IN, int64_t OUT, int64_t PAD_Y, int64_t PAD_X>
-void winograd(const float* x, const float* u, const float* bias, float* out) {
+void winograd(const float* x, const float* u, const float* w, const float* bias, float* out) {
   constexpr int64_t P = Panel<OUT>::WIDTH, LEAST = Panel<OUT>::ROWS, ROWS = HEIGHT + 2 * PAD_Y - 2, COLUMNS = WIDTH + 2 * PAD_X - 2;
   constexpr int64_t DOWN = (ROWS + 1) / 2, ACROSS = (COLUMNS + 1) / 2, TILES = BATCH * DOWN * ACROSS;
   constexpr int64_t MOST = 4096 / IN > LEAST ? 4096 / IN : LEAST;  // their inputs stay in a second-level cache (256 KiB)
@@ -56,17 +73,16 @@ void winograd(const float* x, const float* u, const float* bias, float* out) {
   int64_t blocks = ((TILES + MOST - 1) / MOST + threads - 1) / threads * threads;
   const int64_t size = ((TILES + blocks - 1) / blocks + LEAST - 1) / LEAST * LEAST;
   blocks = (TILES + size - 1) / size;
-  #pragma omp parallel
+  #pragma omp parallel if (16 * TILES * IN * OUT > SHORT)
   {
-    static thread_local float* scratch = nullptr;
+    static thread_local std::unique_ptr<float, void (*)(void*)> scratch(nullptr, std::free);
     static thread_local int64_t held = 0;
     if (held < size * 16 * (IN + P)) {
-      std::free(scratch);
       held = size * 16 * (IN + P);
-      scratch = static_cast<float*>(std::aligned_alloc(64, (held * 4 + 63) / 64 * 64));
+      scratch.reset(static_cast<float*>(std::aligned_alloc(64, (held * 4 + 63) / 64 * 64)));
       TORCH_CHECK(scratch, "no memory for a convolution");
     }
-    float *v = scratch, *m = scratch + size * 16 * IN;
+    float *v = scratch.get(), *m = v + size * 16 * IN;
     #pragma omp for schedule(dynamic)
     for (int64_t block = 0; block < blocks; block++) {
       const int64_t first = block * size, count = TILES - first < size ? TILES - first : size;
@@ -90,6 +106,7 @@ void winograd(const float* x, const float* u, const float* bias, float* out) {
         }
         for (int64_t t = 0; t < count; t++) {
           const int64_t n = (first + t) / (DOWN * ACROSS), top = (first + t) / ACROSS % DOWN * 2, left = (first + t) % ACROSS * 2;
+          F spoilt = F{};
           for (int64_t lane = 0; lane < P; lane += LANES) {
             const F added = bias ? load(bias + panel * P + lane) : F{};
             F s[2][4];
@@ -101,9 +118,20 @@ void winograd(const float* x, const float* u, const float* bias, float* out) {
             }
             _Pragma("GCC unroll 2") for (int i = 0; i < 2; i++) {
               float* to = out + ((n * ROWS + top + i) * COLUMNS + left) * OUT + panel * P + lane;
-              if (top + i < ROWS) store(to, s[i][0] + s[i][1] + s[i][2] + added);
-              if (top + i < ROWS && left + 1 < COLUMNS) store(to + OUT, s[i][1] - s[i][2] - s[i][3] + added);
+              const F here = s[i][0] + s[i][1] + s[i][2] + added, right = s[i][1] - s[i][2] - s[i][3] + added;
+              if (top + i < ROWS) store(to, here);
+              if (top + i < ROWS && left + 1 < COLUMNS) store(to + OUT, right);
+              spoilt += (here - here) + (right - right);  // 0, or NaN
             }
+          }
+          const auto wrong = bits<std::array<uint32_t, LANES>>(spoilt != spoilt);
+          uint32_t any = 0;
+          for (uint32_t each : wrong) any |= each;
+          if (C10_UNLIKELY(any)) {
+            for (int64_t i = 0; i < 2 && top + i < ROWS; i++) for (int64_t j = 0; j < 2 && left + j < COLUMNS; j++)
+              plain_convolution<HEIGHT, WIDTH, IN, P>(
+                  x + n * HEIGHT * WIDTH * IN, w, bias, panel * P, top + i - PAD_Y, left + j - PAD_X,
+                  out + ((n * ROWS + top + i) * COLUMNS + left + j) * OUT + panel * P);
           }
         }
       }

@@ -8,11 +8,12 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from agents.builtin.analysis.buffers import Layout, read_layouts
+from agents.builtin.analysis.buffers import Layout, read_layouts, written_arguments
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.call_body import write_prepared
 from agents.builtin.compilation_unit import CompilationUnit
 from agents.builtin.generated import Input
+from tasks import syntax
 
 _CONST, _OUT = "const float* __restrict__", "float* __restrict__"
 _FUNCTIONS = {"extern_kernels.mm": 2, "extern_kernels.addmm": 3}  # and their operands
@@ -38,11 +39,12 @@ def packed_products(unit: CompilationUnit) -> CompilationUnit:
     inputs = dict(zip(unit.module.parameters, unit.generated.inputs, strict=False))
     layouts = read_layouts(unit)
     lanes = max(4, unit.generated.vector_bytes // 4)
+    changed = written_arguments(unit)
     statements: list[ast.stmt] = []
     kernels = {kernel.name: kernel for kernel in unit.module.kernels}
     for statement in unit.module.statements:
         product = _read(statement, inputs, layouts)
-        if product is None or product.packing[1] % lanes:
+        if product is None or product.packing[1] % lanes or product.b in changed:
             statements.append(statement)
             continue
         pack, multiply = _pack_kernel(product), _product_kernel(product)
@@ -51,7 +53,7 @@ def packed_products(unit: CompilationUnit) -> CompilationUnit:
         operands = [product.a, *([product.base] if product.base is not None else []), product.out]
         first, *rest = (ast.unparse(operand) for operand in operands)
         called = f"{multiply.name}({', '.join([first, 'packed', *rest])})"
-        statements.extend(ast.parse(f"{made}\n{called}\ndel packed").body)
+        statements.extend(syntax.parse(f"{made}\n{called}\ndel packed").body)
     return replace(unit, module=replace(unit.module, kernels=tuple(kernels.values()), statements=tuple(statements)))
 
 
@@ -64,7 +66,7 @@ def _read(statement: ast.stmt, inputs: Mapping[str, Input], layouts: Mapping[str
     if out is None or not all(isinstance(factor, ast.Constant) and factor.value == 1 for factor in given.values()):
         return None
     *base, a, b = call.args
-    found = [_layout(operand, layouts) for operand in (a, b, out, *base)]
+    found = [Layout.of(operand, layouts) for operand in (a, b, out, *base)]
     viewed = b.args[0] if isinstance(b, ast.Call) else b
     if None in found or not isinstance(viewed, ast.Name):
         return None
@@ -75,7 +77,9 @@ def _read(statement: ast.stmt, inputs: Mapping[str, Input], layouts: Mapping[str
     if len(left.shape) != 2 or len(right.shape) != 2 or len(result.shape) != 2 or right.offset:
         return None
     (rows, inner), (_, columns) = left.shape, right.shape
-    if min(rows, inner, columns) < 1 or left.stride[1] != 1 or result.stride[1] != 1:
+    if right.shape[0] != inner or result.shape != (rows, columns) or min(rows, inner, columns) < 1:
+        return None
+    if left.stride[1] != 1 or result.stride[1] != 1:
         return None
     step = 0  # from one row of the base to the next
     for each in added:
@@ -84,13 +88,9 @@ def _read(statement: ast.stmt, inputs: Mapping[str, Input], layouts: Mapping[str
         step = each.stride[0] if len(each.shape) == 2 else 0
     packing = (inner, columns, *right.stride)
     numbers = (rows, inner, columns, left.stride[0], step, result.stride[0])
+    if min(*packing, *numbers) < 0:
+        return None
     return Product(a, viewed.id, base[0] if base else None, out, packing, numbers)
-
-
-def _layout(operand: ast.expr, layouts: Mapping[str, Layout]) -> Layout | None:
-    if isinstance(operand, ast.Name):
-        return layouts.get(operand.id)
-    return Layout.of_view(operand)
 
 
 def _pack_kernel(product: Product) -> Kernel:

@@ -14,7 +14,7 @@ from agents.builtin.advisor import JudgeInput, advise
 from agents.builtin.analysis.cost import Prediction
 from agents.builtin.candidate_file import HEADER
 from agents.builtin.catalog import PLAIN, VARIATIONS, format_names, in_order, parse_names
-from agents.builtin.compiler import Compiler, is_fallback, read_variations
+from agents.builtin.compiler import Compiler, first_names, is_fallback, read_variations
 from agents.builtin.errors import CodegenFailed
 from agents.builtin.generated import read_generated
 from agents.builtin.provider import ABOUT, MODEL, CompilerLLM
@@ -256,8 +256,31 @@ def test_what_the_first_candidate_has_is_in_all_that_it_is_compared_with() -> No
         tried("winograd+contract: x", "1.030 (open)"),
         tried("winograd+fuse-rows: y", "1.200 (better)"),
     ]
-    estimates = dict.fromkeys(("winograd", "fuse-rows", "contract"), 1.0)
+    estimates = {"winograd": 2.0, "fuse-rows": 1.0, "contract": 1.0}
     assert advised("winograd+fuse-rows", history, estimates) == "winograd+fuse-rows+contract"
+
+
+def test_of_a_first_candidate_that_failed_each_variation_is_tried_for_itself() -> None:
+    failed = tried("first candidate", verdict="wrong_output")
+    estimates = {"winograd": 2.0, "packed-products": 1.2}
+    assert advised("plain", [failed, tried("plain: x")], estimates) == "winograd"
+    wrong = [failed, tried("plain: x"), tried("winograd: y", verdict="wrong_output")]
+    assert advised("plain", wrong, estimates) == "packed-products"
+    assert advised("plain", [*wrong, tried("packed-products: z", "0.700 (worse)")], estimates) == "stop"
+
+
+def test_what_was_there_from_the_start_is_left_out_once_where_it_should_hardly_help() -> None:
+    first = tried("first candidate")
+    assert advised("packed-products", [first], {"packed-products": 1.1}) == "plain"
+    assert advised("packed-products", [first, tried("plain: x", "0.900 (worse)")], {"packed-products": 1.1}) == "stop"
+    assert advised("packed-products", [first], {"packed-products": 1.4}) == "stop"
+
+
+def test_the_first_candidate_has_what_fits_the_op_and_should_make_it_faster() -> None:
+    gains = {"winograd": 0.9, "packed-products": 1.2, "fuse-rows": 2.0}
+    assert first_names(lambda base, name: Prediction(1.0, 1.0 / gains[name]) if name in gains else None) == (
+        "packed-products",
+    )
 
 
 def test_a_first_candidate_that_fails_is_followed_by_the_kernels_as_they_are_generated(model: CompilerLLM) -> None:

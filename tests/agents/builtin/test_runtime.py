@@ -145,7 +145,7 @@ def test_winograds_convolution_is_the_plain_sum(
     body = f"""
     float* weights = new float[16 * {inputs * outputs}];
     kw::winograd_weights<{inputs}, {outputs}>(p1, weights);
-    kw::winograd<{sizes}>(p0, weights, p2, p3);
+    kw::winograd<{sizes}>(p0, weights, p1, p2, p3);
     delete[] weights;
     """
     types = ("const float*", "const float*", "const float*", "float*")
