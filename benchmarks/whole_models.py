@@ -28,7 +28,8 @@ or no region was faster than eager: the run delivers nothing, and the means leav
 
 *in libraries*: the share of a call under torch.compile that is spent in matrix products, convolutions and other kernels
 that torch has ready, as the plan measured it. Kernels that only fuse what is around them leave this share as
-it is: with the share s they make the model at most 1 / s times as fast as torch.compile does.
+it is: with the share s they make the model at most 1 / s times as fast as torch.compile does. Those of
+`builtin/compiler` also compute products with parameters and 3 x 3 convolutions themselves (compiled_products.md).
 """
 REGIONS = """
 ## Region by region
