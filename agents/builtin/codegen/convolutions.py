@@ -41,9 +41,9 @@ def winograd_convolutions(wanted: bool, lanes: int, parameters: Collection[int])
     def is_parameter(weight: Any) -> bool:
         """Whether it is a parameter as it is, whose elements lie one after the other."""
         held: Any = getattr(getattr(weight, "data", None), "data", None)
-        if not isinstance(held, ir.InputBuffer) or not held.layout.is_contiguous():
-            return False
-        return V.graph.graph_input_names.index(held.get_name()) in parameters
+        is_input = isinstance(held, ir.InputBuffer)
+        layout: Any = held.layout if is_input else None
+        return is_input and layout.is_contiguous() and V.graph.graph_input_names.index(held.get_name()) in parameters
 
     def convolution(x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
         stride, padding, dilation, transposed, _, groups = rest
