@@ -512,6 +512,52 @@ def test_forged_kernels_are_refused_and_never_an_error_of_ours(name: str) -> Non
     assert "class ModelNew" in varied or "could not generate" in varied
 
 
+CONVOLVED = "stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1"
+NINES = "9" * 5000
+FORGED_CALLS = {
+    "a convolution whose result has no name": f"extern_kernels.convolution(buf0, arg0_1, {CONVOLVED})",
+    "a convolution of nothing": f"buf1 = extern_kernels.convolution({CONVOLVED})",
+    "a convolution of a tuple": f"buf1, buf2 = extern_kernels.convolution(buf0, arg0_1, {CONVOLVED})",
+    "ours with less than no padding": "buf1 = extern_kernels.winograd(buf0, arg0_1, padding=(0, -1))",
+    "ours with padding that is no number": "buf1 = extern_kernels.winograd(buf0, arg0_1, padding=('a', None))",
+    "ours with operands that do not fit": "buf1 = extern_kernels.winograd(buf0, arg0_1, padding=(1, 1))\n"
+    "    assert_size_stride(buf1, (1, 16, 9, 9), (1296, 1, 144, 16))",
+    "ours with operands that are not known": "buf1 = extern_kernels.winograd(-buf0, buf0 + 1, padding=(1, 1))",
+    "a product backwards": "extern_kernels.mm(reinterpret_tensor(buf0, (3, 16), (-5, 1), 0), arg1_1, out=buf0)",
+    "a product of shapes without sides": "extern_kernels.mm(reinterpret_tensor(buf0, (), (), 0), arg1_1, out=buf0)",
+    "a product of sizes without end": f"extern_kernels.mm(buf0, reinterpret_tensor(arg1_1, ({NINES}, 16), (1, 1), 0))",
+    "a product of what is in a list": "extern_kernels.addmm(*[buf0, buf0, arg1_1], out=buf0)",
+    "what is kept of nothing": "buf1 = kernelwright_prepared()",
+    "what is kept of a number": "buf1 = kernelwright_prepared(self, 'key', arg0_1, (1,), 5)",
+    "an operand that is deep": f"extern_kernels.mm(buf0, arg1_1, out={'-' * 90}buf0)",
+}
+
+
+@pytest.mark.parametrize("name", FORGED_CALLS)
+def test_forged_calls_are_refused_and_never_an_error_of_ours(name: str) -> None:
+    source = 'extern "C" void kernel(float* out_ptr0)\n{\nout_ptr0[0L] = 1;\n}'
+    text = (
+        f"k = async_compile.cpp_pybinding(['float*'], {source!r})\n"
+        "def call(self, args):\n    arg0_1, arg1_1 = args\n"
+        "    buf0 = empty_strided_cpu((16, 16), (16, 1), torch.float32)\n    k(buf0)\n"
+        f"    {FORGED_CALLS[name]}\n    return (buf0,)\n"
+    )
+    weights = [
+        {"kind": "parameter", "name": each, "shape": shape, "stride": stride, "dtype": "float32"}
+        for each, shape, stride in (("a", [16, 16, 3, 3], [144, 9, 3, 1]), ("b", [16, 16], [16, 1]))
+    ]
+    result = {
+        "ok": True, "torch": "2.13.0", "text": text, "inputs": weights, "outputs": [{"kind": "computed"}],
+        "arguments": ["tuple", []], "result": ["leaf"], "training": True, "vector_bytes": 64, "threads": 2,
+    }  # fmt: skip
+    model = CompilerLLM(Compiler(CannedSandbox(ended(json.dumps(result).encode()))))
+    first = extract_candidate(model.answer(message("write")))
+    advice = extract_advice(model.answer(message("judge-improve", candidate=first, evaluation=PASSED, history=[])))
+    varied = model.answer(message("improve", advice={"change": "winograd+packed-products: try"}))
+    assert advice.stop or parse_names(advice.change) is not None
+    assert "class ModelNew" in varied or "could not generate" in varied
+
+
 @pytest.mark.parametrize(
     "request_of_role",
     [
