@@ -12,13 +12,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.candidate_file import DEFAULT_FLAGS, cpp_source
+from agents.builtin.runtime_kernels import runtime_kernel
 from evaluator.platforms import load_platform
 
 RESULTS = Path(__file__).parent / "results" / "compiled_products.md"
@@ -59,23 +60,17 @@ def build(kernels: list[Kernel], folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def kernel(name: str, call: str, pointers: int) -> Kernel:
-    """A kernel that makes one call of the runtime."""
-    names = tuple(f"p{number}" for number in range(pointers))
-    return Kernel(name, ("float*",) * pointers, names, f"\n  {call};\n")
-
-
 def kernels() -> list[Kernel]:
     """Those of all cases: what prepares the weights, and what computes."""
     made = []
     for number, (rows, terms, columns) in enumerate(PRODUCTS):
-        made.append(kernel(f"pack_{number}", f"kw::pack_matrix<{terms}, {columns}, 1, {terms}>(p0, p1)", 2))
-        sizes = f"{rows}, {terms}, {columns}, {terms}, 0, {columns}"
-        made.append(kernel(f"product_{number}", f"kw::packed_product<{sizes}>(p0, p1, p2, p3)", 4))
+        pack = runtime_kernel("pack_matrix", (terms, columns, 1, terms), 1)
+        product = runtime_kernel("packed_product", (rows, terms, columns, terms, 0, columns), 3)
+        made += [replace(pack, name=f"pack_{number}"), replace(product, name=f"product_{number}")]
     for number, (images, height, width, inputs, outputs) in enumerate(CONVOLUTIONS):
-        made.append(kernel(f"weights_{number}", f"kw::winograd_weights<{inputs}, {outputs}>(p0, p1)", 2))
-        sizes = f"{images}, {height}, {width}, {inputs}, {outputs}, 1, 1"
-        made.append(kernel(f"winograd_{number}", f"kw::winograd<{sizes}>(p0, p1, p2, p3, p4)", 5))
+        weights = runtime_kernel("winograd_weights", (inputs, outputs), 1)
+        convolution = runtime_kernel("winograd", (images, height, width, inputs, outputs, 1, 1), 4)
+        made += [replace(weights, name=f"weights_{number}"), replace(convolution, name=f"winograd_{number}")]
     return made
 
 
@@ -149,16 +144,8 @@ def main() -> int:
     """Measure all cases and write the page."""
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         library = build(kernels(), Path(folder))
-        columns = [
-            "",
-            "torch ms",
-            "kernel ms",
-            "torch GFLOP/s",
-            "kernel GFLOP/s",
-            "quotient",
-            "error",
-            "kernel's error",
-        ]
+        columns = ["", *(f"{who} {what}" for what in ("ms", "GFLOP/s") for who in ("torch", "kernel"))]
+        columns += ["quotient", "error", "kernel's error"]
         lines = [ABOUT, f"Device: {load_platform('cpu').device().name}, {torch.get_num_threads()} threads.", ""]
         lines += ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
         lines += [row(case) for case in cases(library)]

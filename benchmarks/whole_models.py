@@ -24,7 +24,8 @@ ABOUT = """# Whole models
 Each model of `examples/models/` and `benchmarks/models/` by one `kernelwright model` (docs/models.md). Times are those
 of the proof: one evaluation of what is delivered, against eager and torch.compile of the whole model. *kept*: regions
 whose kernels are in the delivered model, of those that had a job. Where it is 0, the proof found torch.compile faster
-or no region was faster than eager: the run delivers nothing, and the means leave the model out.
+or no region was faster than eager: the run delivers nothing, and the means leave the model out, as they do one that
+is missing here because it was not run.
 
 *in libraries*: the share of a call under torch.compile that is spent in matrix products, convolutions and other kernels
 that torch has ready, as the plan measured it. Kernels that only fuse what is around them leave this share as
@@ -136,7 +137,7 @@ def report(data: dict[str, Any]) -> str:
         ]
         if speedups:
             mean = math.exp(sum(map(math.log, speedups)) / len(speedups))
-            lines += ["", f"Geometric mean over {over}: {mean:.2f} ({len(speedups)} of {len(data['runs'])} models)."]
+            lines += ["", f"Geometric mean over {over}: {mean:.2f} ({len(speedups)} of {len(FILES)} models)."]
     titles = ["model", "region", "places", "share", "over eager", "over compile", "in the model"]
     lines += [REGIONS, _line(titles), f"|{'---|' * len(titles)}"]
     lines += [line for name, found in sorted(data["runs"].items()) for line in region_rows(name, found)]

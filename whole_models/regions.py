@@ -63,6 +63,8 @@ PRODUCT_GAIN = 0.1
 """The share of the time of a large product that a kernel may save: libraries come near to what the device can do."""
 CONVOLUTION_GAIN = 0.5
 """The same for a convolution with 3 x 3 kernels and stride 1, for which there is an algorithm that does less."""
+CONVOLUTION_CHANNELS = 16
+"""With fewer channels that algorithm does not do less."""
 BLOCK_SHARE = 0.1
 BLOCK_DEPTHS = 3
 _LOOK = 24  # nodes between a product and a softmax
@@ -677,7 +679,7 @@ def _has_a_shorter_form(graph: Graph, node: Node) -> bool:
     return (
         weight is not None
         and weight.shape[2:] == (3, 3)
-        and min(weight.shape[:2]) >= 16
+        and min(weight.shape[:2]) >= CONVOLUTION_CHANNELS
         and weight.dtype == "float32"
         and given.get("stride", 1) in (1, (1,), (1, 1))
         and given.get("dilation", 1) in (1, (1,), (1, 1))

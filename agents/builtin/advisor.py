@@ -145,8 +145,9 @@ def _choose(
     """What to try on the candidate with the variations `base`; None: nothing is left.
 
     It is the choice with the greatest expected gain: a variation that is untried, with its estimated gain, or all that
-    gained something elsewhere and are not in `base`, with what they gained. If there is none, a variation that gained
-    nothing is tried once more, on this base.
+    gained something elsewhere and are not in `base`, with what they gained, or the
+    base without a variation of the first candidate that hardly helps. If there is none, a variation that gained nothing
+    is tried once more, on this base.
     """
     tried = _read_history(history, predict)
     effects: list[tuple[Variation, Prediction]] = []

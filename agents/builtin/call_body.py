@@ -3,9 +3,7 @@
 import ast
 from collections.abc import Collection
 
-from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.errors import NotTranslatable
-from agents.builtin.generated import Input
 from tasks import syntax
 
 LIBRARY = "LIBRARY"
@@ -21,19 +19,6 @@ _EXTERN = {
     "_int_mm": "torch.ops.aten._int_mm",
 }
 _GLOBALS = frozenset({"torch", "aten", "math", "inf", "nan", "device"})
-
-
-def write_prepared(target: str, parameter: Input, name: str, size: tuple[int, ...], kernel: Kernel) -> str:
-    """The statement of a `call` that assigns `target` what a kernel makes of a parameter, kept between calls.
-
-    Args:
-        target: the name that is assigned.
-        parameter: the parameter.
-        name: its name in the `call`.
-        size: the shape of what is made, float32.
-        kernel: takes pointers to the parameter and to what is made.
-    """
-    return f"{target} = {PREPARED}(self, {f'{parameter.name} {kernel.name}'!r}, {name}, {size}, {kernel.name})"
 
 
 def rewrite_call(

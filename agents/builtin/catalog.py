@@ -71,7 +71,7 @@ class Variation:
         may_help: whether code that is generated with `options` may be better than this unit.
         extra_gain: a factor on the estimated gain, for effects that the estimate does not model.
         for_short_calls: it saves an overhead that only short calls notice.
-        from_the_start: the first candidate has it where it changes anything.
+        from_the_start: the first candidate has it where it fits and the estimate says that it helps.
     """
 
     name: str

@@ -35,7 +35,6 @@ _ANALYSIS_ERRORS = (
     *(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError),
 )
 
-
 Predict = Callable[[tuple[str, ...], str], Prediction | None]
 """`predict(base, name)`: the effect of a variation on the candidate with the variations `base`; None: it has none."""
 
@@ -87,7 +86,7 @@ class Compiler:
             return self.write_fallback(reference, str(error))
 
     def write_first(self, reference: str) -> WrittenCandidate:
-        """The first candidate for an op: with those variations that are better from the start where they fit.
+        """The first candidate for an op: with those variations of `first_names`.
 
         Raises:
             CodegenFailed: the op itself fails.

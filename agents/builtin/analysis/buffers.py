@@ -91,11 +91,7 @@ class Layout:
     @staticmethod
     def of_view(value: ast.expr) -> "Layout | None":
         """The layout of `reinterpret_tensor(base, shape, stride, offset)`; None: `value` is no such call."""
-        if not (
-            isinstance(value, ast.Call) and ast.unparse(value.func) == "reinterpret_tensor" and len(value.args) == 4
-        ):
-            return None
-        return _layout(*value.args[1:])
+        return _layout(*value.args[1:]) if _calls(value, "reinterpret_tensor", 4) else None
 
     @staticmethod
     def of(operand: ast.expr, known: Mapping[str, "Layout"]) -> "Layout | None":
@@ -127,9 +123,7 @@ def read_layouts(unit: CompilationUnit) -> dict[str, Layout]:
             layout = Layout.of_view(value)
             if isinstance(value, ast.Name):
                 layout = found.get(value.id)
-            elif (
-                isinstance(value, ast.Call) and ast.unparse(value.func) == "empty_strided_cpu" and len(value.args) == 3
-            ):
+            elif _calls(value, "empty_strided_cpu", 3):
                 layout = _layout(*value.args[:2])
             if layout is not None:
                 found[target] = layout

@@ -26,7 +26,7 @@ PARALLEL_REGION_S = 5e-6  # to start the threads of a parallel region
 BARRIER_S = 1e-6  # at the end of a loop that threads share
 HALF_VECTOR_COST = 0.55  # of an operation on a half vector: three of them can run at a time instead of two
 MULTIPLIED_SHARE = 0.8  # of the multiplications that a processor can do, which convolutions and products reach
-SHORT_PRODUCT = 1 << 18  # multiplications up to which a product runs on one thread (`kw::SHORT`)
+SHORT_PRODUCT = 1 << 18  # multiplications up to which the runtime uses one thread (`kw::SHORT`)
 TORCH_VECTOR_BYTES = 32  # torch's own functions use vectors this wide at least
 PACKING_ROWS = 24  # a product of torch's packs its second matrix in the time that so many rows of a result take
 _OTHER_LINE_CYCLES = 0.5
@@ -118,7 +118,7 @@ def _multiplications(unit: CompilationUnit, buffers: Buffers, sizes: Mapping[str
                 weights = sizes.get(buffers.roots.get(ast.unparse(call.args[1]), ""), 0) / ITEM_BYTES["float32"]
                 yield result.shape[0] * prod(result.shape[2:]) * weights
         elif isinstance(call, ast.Call) and function in ("extern_kernels.mm", "extern_kernels.addmm"):
-            a, b = (Layout.of_view(operand) or layouts.get(ast.unparse(operand)) for operand in call.args[-2:])
+            a, b = (Layout.of(operand, layouts) for operand in call.args[-2:])
             if a is not None and b is not None and a.shape:
                 yield (a.shape[0] + PACKING_ROWS) * prod(b.shape)
 
@@ -134,17 +134,14 @@ def _winograd_s(found: re.Match[str], unit: CompilationUnit) -> float:
     batch, height, width, inputs, outputs, down, across = (int(number) for number in found.groups())
     tiles = batch * ((height + 2 * down - 1) // 2) * ((width + 2 * across - 1) // 2)
     around = 4 * (inputs + outputs)  # instructions a tile and element, as many at a time as multiplications
-    traffic = _traffic(16 * inputs * outputs * ITEM_BYTES["float32"]) / BYTES_PER_S
-    count = 16 * tiles * (inputs * outputs + around)
-    return PARALLEL_REGION_S + traffic + _multiplications_s(count, unit, unit.generated.vector_bytes)
+    return _packed_s(16 * tiles * (inputs * outputs + around), 16 * inputs * outputs, unit)
 
 
-def _product_s(found: re.Match[str], unit: CompilationUnit) -> float:
-    """The time of one of our own products with a packed matrix, which is read once."""
-    rows, inner, columns = (int(number) for number in found.groups())
-    traffic = _traffic(inner * columns * ITEM_BYTES["float32"]) / BYTES_PER_S
-    start = PARALLEL_REGION_S if rows * inner * columns > SHORT_PRODUCT else 0.0
-    return start + traffic + _multiplications_s(rows * inner * columns, unit, unit.generated.vector_bytes)
+def _packed_s(multiplications: int, packed: int, unit: CompilationUnit) -> float:
+    """The time of one of our own products or convolutions, which reads the packed elements once."""
+    traffic = _traffic(packed * ITEM_BYTES["float32"]) / BYTES_PER_S
+    start = PARALLEL_REGION_S if multiplications > SHORT_PRODUCT else 0.0
+    return start + traffic + _multiplications_s(multiplications, unit, unit.generated.vector_bytes)
 
 
 def _torch_call_s(function: str, call: ast.Call, buffers: Buffers, sizes: Mapping[str, int]) -> float:
@@ -165,7 +162,8 @@ def _kernel_s(kernel: Kernel, unit: CompilationUnit, buffers: Buffers, sizes: Ma
     if found := _WINOGRAD.search(kernel.body):
         return _winograd_s(found, unit)
     if found := _PRODUCT.search(kernel.body):
-        return _product_s(found, unit)
+        rows, inner, columns = (int(number) for number in found.groups())
+        return _packed_s(rows * inner * columns, inner * columns, unit)
     nodes = parse_body(kernel.body)
     roots = {
         name: buffers.roots.get(argument, "")

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agents.builtin.analysis.buffers import Layout, read_layouts, written_arguments
-from agents.builtin.analysis.inductor_module import Kernel
-from agents.builtin.call_body import write_prepared
 from agents.builtin.compilation_unit import CompilationUnit
 from agents.builtin.generated import Input
+from agents.builtin.runtime_kernels import runtime_kernel, write_prepared
 from tasks import syntax
 
-_CONST, _OUT = "const float* __restrict__", "float* __restrict__"
 _FUNCTIONS = {"extern_kernels.mm": 2, "extern_kernels.addmm": 3}  # and their operands
 
 
@@ -47,7 +45,8 @@ def packed_products(unit: CompilationUnit) -> CompilationUnit:
         if product is None or product.packing[1] % lanes or product.b in changed:
             statements.append(statement)
             continue
-        pack, multiply = _pack_kernel(product), _product_kernel(product)
+        pack = runtime_kernel("pack_matrix", product.packing, 1)
+        multiply = runtime_kernel("packed_product", product.numbers, 3, without_last=product.base is None)
         kernels |= {pack.name: pack, multiply.name: multiply}
         made = write_prepared("packed", inputs[product.b], product.b, (product.packing[0] * product.packing[1],), pack)
         operands = [product.a, *([product.base] if product.base is not None else []), product.out]
@@ -91,17 +90,3 @@ def _read(statement: ast.stmt, inputs: Mapping[str, Input], layouts: Mapping[str
     if min(*packing, *numbers) < 0:
         return None
     return Product(a, viewed.id, base[0] if base else None, out, packing, numbers)
-
-
-def _pack_kernel(product: Product) -> Kernel:
-    name = "pack_" + "_".join(map(str, product.packing))
-    body = f"\n  kw::pack_matrix<{', '.join(map(str, product.packing))}>(in_ptr0, out_ptr0);\n"
-    return Kernel(name, (_CONST, _OUT), ("in_ptr0", "out_ptr0"), body)
-
-
-def _product_kernel(product: Product) -> Kernel:
-    names = ("in_ptr0", "in_ptr1", *(["in_ptr2"] if product.base is not None else []), "out_ptr0")
-    name = "_".join(["product", *map(str, product.numbers), *(["base"] if product.base is not None else [])])
-    base = "in_ptr2" if product.base is not None else "nullptr"
-    body = f"\n  kw::packed_product<{', '.join(map(str, product.numbers))}>(in_ptr0, in_ptr1, {base}, out_ptr0);\n"
-    return Kernel(name, (*[_CONST] * (len(names) - 1), _OUT), names, body)

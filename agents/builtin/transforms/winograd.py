@@ -1,21 +1,19 @@
 """The transform `winograd`: kernels for the convolutions that were lowered to `extern_kernels.winograd`.
 
 The kernels are those of `runtime/winograd.h`. They take less than half of the multiplications of the plain sum, and
-their results are at least as exact. What they make of a weight that is a parameter is kept between calls.
+their results are at least as exact. What they make of the weight, a parameter, is kept between calls.
 """
 
 import ast
 from dataclasses import dataclass, replace
 
-from agents.builtin.analysis.buffers import Layout, read_layouts
-from agents.builtin.analysis.inductor_module import Kernel
-from agents.builtin.call_body import write_prepared
+from agents.builtin.analysis.buffers import Layout, read_layouts, written_arguments
 from agents.builtin.compilation_unit import CompilationUnit
 from agents.builtin.errors import NotTranslatable
+from agents.builtin.runtime_kernels import runtime_kernel, write_prepared
 from tasks import syntax
 
 NAME = "extern_kernels.winograd"
-_CONST, _OUT = "const float* __restrict__", "float* __restrict__"
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ def winograd(unit: CompilationUnit) -> CompilationUnit:
         NotTranslatable: such a call has an unknown form.
     """
     inputs = dict(zip(unit.module.parameters, unit.generated.inputs, strict=False))
-    layouts = read_layouts(unit)
+    layouts, changed = read_layouts(unit), written_arguments(unit)
     statements: list[ast.stmt] = []
     kernels = {kernel.name: kernel for kernel in unit.module.kernels}
     for statement in unit.module.statements:
@@ -49,12 +47,14 @@ def winograd(unit: CompilationUnit) -> CompilationUnit:
             statements.append(statement)
             continue
         source, weight, *bias = found.operands
-        known = inputs.get(weight.id) if isinstance(weight, ast.Name) else None
         given, result = Layout.of(source, layouts), layouts.get(found.target)
-        if known is None or not isinstance(weight, ast.Name) or given is None or result is None:
+        if not isinstance(weight, ast.Name) or weight.id not in inputs or given is None or result is None:
             raise NotTranslatable("a convolution whose operands are not known")
-        if known.kind != "parameter" or known.dtype != "float32" or len(given.shape) != 4 or len(result.shape) != 4:
-            raise NotTranslatable("a convolution whose weight is no parameter")
+        known = inputs[weight.id]
+        if known.kind != "parameter" or known.dtype != "float32" or weight.id in changed:
+            raise NotTranslatable("a convolution whose weight is no parameter, or one that changes")
+        if len(given.shape) != 4 or len(result.shape) != 4:
+            raise NotTranslatable("a convolution of other than images")
         batch, inner, height, width = given.shape
         outputs, (down, across) = result.shape[1], found.padding
         wanted = (batch, outputs, height + 2 * down - 2, width + 2 * across - 2)
@@ -62,8 +62,9 @@ def winograd(unit: CompilationUnit) -> CompilationUnit:
             raise NotTranslatable("a convolution whose operands do not fit together")
         if not (given.has_channels_last() and result.has_channels_last()):
             raise NotTranslatable("a convolution whose operands lie otherwise in memory")
-        prepare = _weights_kernel(inner, outputs)
-        compute = _kernel((batch, height, width, inner, outputs, down, across), bool(bias))
+        prepare = runtime_kernel("winograd_weights", (inner, outputs), 1)
+        numbers = (batch, height, width, inner, outputs, down, across)
+        compute = runtime_kernel("winograd", numbers, 4, without_last=not bias)
         kernels |= {prepare.name: prepare, compute.name: compute}
         made = write_prepared("weights", known, weight.id, (16, inner, outputs), prepare)
         allocated = f"{found.target} = empty_strided_cpu({result.shape}, {result.stride}, torch.float32)"
@@ -74,10 +75,11 @@ def winograd(unit: CompilationUnit) -> CompilationUnit:
 
 
 def _read(statement: ast.stmt) -> Convolution | None:
-    call = statement.value if isinstance(statement, ast.Assign) else None
-    if not (isinstance(call, ast.Call) and ast.unparse(call.func) == NAME):
+    if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
         return None
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    target, call = statement.targets[0], statement.value
+    if ast.unparse(call.func) != NAME:
+        return None
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     try:
         down, across = (int(pad) for pad in ast.literal_eval(given["padding"]))
@@ -86,16 +88,3 @@ def _read(statement: ast.stmt) -> Convolution | None:
     if not isinstance(target, ast.Name) or len(call.args) not in (2, 3) or min(down, across) < 0:
         raise NotTranslatable("a convolution with other operands")
     return Convolution(target.id, tuple(call.args), (down, across))
-
-
-def _weights_kernel(inputs: int, outputs: int) -> Kernel:
-    body = f"\n  kw::winograd_weights<{inputs}, {outputs}>(in_ptr0, out_ptr0);\n"
-    return Kernel(f"winograd_weights_{inputs}_{outputs}", (_CONST, _OUT), ("in_ptr0", "out_ptr0"), body)
-
-
-def _kernel(numbers: tuple[int, ...], has_bias: bool) -> Kernel:
-    bias = "in_ptr3" if has_bias else "nullptr"
-    body = f"\n  kw::winograd<{', '.join(map(str, numbers))}>(in_ptr0, in_ptr1, in_ptr2, {bias}, out_ptr0);\n"
-    names = ("in_ptr0", "in_ptr1", "in_ptr2", *(["in_ptr3"] if has_bias else []), "out_ptr0")
-    name = "_".join(["winograd", *map(str, numbers), *(["bias"] if has_bias else [])])
-    return Kernel(name, (*[_CONST] * (len(names) - 1), _OUT), names, body)

@@ -463,7 +463,7 @@ def test_variations_change_the_code(results: Results) -> None:
         "strided, grouped and wide ones, and that of an argument, are torch's"
     )
     assert results["convolutions/winograd"][0].count(" = kernelwright_prepared(self, ") == 6
-    assert results["products/packed-products"][0].count(" = kernelwright_prepared(self, ") >= 5
+    assert results["products/packed-products"][0].count(" = kernelwright_prepared(self, ") == 7
     assert results["products/plain"][0].count("torch.addmm(") > results["products/packed-products"][0].count(
         "torch.addmm("
     )

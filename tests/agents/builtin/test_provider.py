@@ -283,7 +283,7 @@ def test_the_first_candidate_has_what_fits_the_op_and_should_make_it_faster() ->
     )
 
 
-def test_a_first_candidate_that_fails_is_followed_by_the_kernels_as_they_are_generated(model: CompilerLLM) -> None:
+def test_a_first_candidate_that_fails_is_followed_by_the_kernels_as_they_are_generated() -> None:
     wrong = {"verdict": "wrong_output", "message": "off by 0.1"}
     first = HEADER + json.dumps({"variations": ["winograd"]}) + "\n"
     advice = advise(
@@ -492,6 +492,20 @@ FORGED_LOOPS = {
 }
 
 
+def ask_about_forged(text: str, inputs: list[dict[str, Any]], change: str) -> None:
+    """Ask for a candidate, for advice and for a change, where this text is what was generated."""
+    result = {
+        "ok": True, "torch": "2.13.0", "text": text, "inputs": inputs, "outputs": [{"kind": "computed"}],
+        "arguments": ["tuple", []], "result": ["leaf"], "training": True, "vector_bytes": 64, "threads": 2,
+    }  # fmt: skip
+    model = CompilerLLM(Compiler(CannedSandbox(ended(json.dumps(result).encode()))))
+    first = extract_candidate(model.answer(message("write")))
+    advice = extract_advice(model.answer(message("judge-improve", candidate=first, evaluation=PASSED, history=[])))
+    varied = model.answer(message("improve", advice={"change": f"{change}: try"}))
+    assert advice.stop or parse_names(advice.change) is not None
+    assert "class ModelNew" in varied or "could not generate" in varied
+
+
 @pytest.mark.parametrize("name", FORGED_LOOPS)
 def test_forged_kernels_are_refused_and_never_an_error_of_ours(name: str) -> None:
     source = f'extern "C" void kernel(float* out_ptr0)\n{{\n{FORGED_LOOPS[name]}\n}}'
@@ -500,16 +514,7 @@ def test_forged_kernels_are_refused_and_never_an_error_of_ours(name: str) -> Non
         "def call(self, args):\n    args = args\n    buf0 = empty_strided_cpu((9,), (1,), torch.float32)\n    k(buf0)\n"
         "    return (buf0,)\n"
     ).replace("args = args\n", "() = args\n")
-    result = {
-        "ok": True, "torch": "2.13.0", "text": text, "inputs": [], "outputs": [{"kind": "computed"}],
-        "arguments": ["tuple", []], "result": ["leaf"], "training": True, "vector_bytes": 64, "threads": 2,
-    }  # fmt: skip
-    model = CompilerLLM(Compiler(CannedSandbox(ended(json.dumps(result).encode()))))
-    first = extract_candidate(model.answer(message("write")))
-    advice = extract_advice(model.answer(message("judge-improve", candidate=first, evaluation=PASSED, history=[])))
-    varied = model.answer(message("improve", advice={"change": "unroll-sums+free-schedule+one-thread: try"}))
-    assert advice.stop or parse_names(advice.change) is not None
-    assert "class ModelNew" in varied or "could not generate" in varied
+    ask_about_forged(text, [], "unroll-sums+free-schedule+one-thread")
 
 
 CONVOLVED = "stride=(1, 1), padding=(1, 1), dilation=(1, 1), transposed=False, output_padding=(0, 0), groups=1"
@@ -546,16 +551,7 @@ def test_forged_calls_are_refused_and_never_an_error_of_ours(name: str) -> None:
         {"kind": "parameter", "name": each, "shape": shape, "stride": stride, "dtype": "float32"}
         for each, shape, stride in (("a", [16, 16, 3, 3], [144, 9, 3, 1]), ("b", [16, 16], [16, 1]))
     ]
-    result = {
-        "ok": True, "torch": "2.13.0", "text": text, "inputs": weights, "outputs": [{"kind": "computed"}],
-        "arguments": ["tuple", []], "result": ["leaf"], "training": True, "vector_bytes": 64, "threads": 2,
-    }  # fmt: skip
-    model = CompilerLLM(Compiler(CannedSandbox(ended(json.dumps(result).encode()))))
-    first = extract_candidate(model.answer(message("write")))
-    advice = extract_advice(model.answer(message("judge-improve", candidate=first, evaluation=PASSED, history=[])))
-    varied = model.answer(message("improve", advice={"change": "winograd+packed-products: try"}))
-    assert advice.stop or parse_names(advice.change) is not None
-    assert "class ModelNew" in varied or "could not generate" in varied
+    ask_about_forged(text, weights, "winograd+packed-products")
 
 
 @pytest.mark.parametrize(

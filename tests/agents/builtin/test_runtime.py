@@ -174,3 +174,34 @@ def test_winograds_convolution_is_the_plain_sum(
             )
             assert next(found) == pytest.approx(wanted, abs=2e-5)
     assert next(found, None) is None
+
+
+@pytest.mark.parametrize("vector_bytes", [64, 32, 16])
+@pytest.mark.parametrize("columns", [32, 48])
+def test_a_product_with_a_packed_matrix_is_the_plain_sum(vector_bytes: int, columns: int, tmp_path: Path) -> None:
+    """Rows that are no multiple of those computed at once, a sum that is added up from parts, and gaps between rows."""
+    rows, terms, step_a, step_out = 19, 1030, 1033, columns + 3
+    body = f"""
+    float* packed = new float[{terms * columns}];
+    kw::pack_matrix<{terms}, {columns}, 1, {terms}>(p1, packed);
+    kw::packed_product<{rows}, {terms}, {columns}, {step_a}, 0, {step_out}>(p0, packed, p2, p3);
+    delete[] packed;
+    """
+    types = ("const float*", "const float*", "const float*", "float*")
+    library = build([kernel("multiplied", body, types)], vector_bytes, tmp_path)
+    draw = random.Random(0)
+    a = [draw.uniform(-1, 1) for _ in range(rows * step_a)]
+    b = [draw.uniform(-1, 1) for _ in range(terms * columns)]
+    base = [draw.uniform(-1, 1) for _ in range(columns)]
+    out = floats([9.0] * (rows * step_out))
+    library.multiplied(floats(a), floats(b), floats(base), out)
+    for row in range(rows):
+        for column in range(columns):
+            wanted = base[column] + sum(
+                left * right
+                for left, right in zip(
+                    a[row * step_a : row * step_a + terms], b[column * terms : (column + 1) * terms], strict=True
+                )
+            )
+            assert out[row * step_out + column] == pytest.approx(wanted, abs=1e-4)
+        assert out[row * step_out + columns : (row + 1) * step_out] == [9.0] * 3
