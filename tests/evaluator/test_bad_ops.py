@@ -56,7 +56,7 @@ def lying(sock, message):
     send(sock, message)
 
 framing.send = lying
-sys.modules["referee.protocol.call_reply"].pack = lambda value: None  # so that answers to calls are messages, too
+sys.modules["referee.protocol.call_messages"].pack = lambda value: None  # so that answers to calls are messages, too
 """
 FORGED = '{"ok": true, "problems": [], "warnings": [], "cost_s": {"total": 0}, "verdict": "passed"}'
 BAD = {

@@ -39,7 +39,7 @@ def send(sock, message):
     real(sock, message)
 
 framing.send = send
-sys.modules["referee.protocol.call_reply"].pack = lambda value: None  # so that answers to calls are messages, too
+sys.modules["referee.protocol.call_messages"].pack = lambda value: None  # so that answers to calls are messages, too
 """
 PLACE = "for row in (message.get('tree') or {'tensors': []})['tensors']: row['place'] = %s"
 

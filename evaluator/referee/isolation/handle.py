@@ -17,7 +17,7 @@ import torch
 
 from ..errors import RunnerFailed, names_role, of_end, of_refusal
 from ..platforms.base import Account, InputBuffer, Places, Platform
-from ..protocol import call_reply, framing
+from ..protocol import call_messages, framing
 from ..protocol.tensors import TensorRow, TooLarge, Tree, TreeError
 from . import procfs
 from .calls import Call, CallRequest
@@ -143,6 +143,7 @@ class RunnerHandle:
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
         self._poll.register(self._pidfd, select.POLLIN)
+        self._threads = procfs.ThreadWatch()
         self._freeze()
 
     @property
@@ -220,6 +221,7 @@ class RunnerHandle:
         self._sock.close()
         os.close(self._pidfd)
         os.close(self._log)
+        self._threads.close()
         if self.input_buffer is not None:
             self.input_buffer.close()
         return gone
@@ -244,12 +246,16 @@ class RunnerHandle:
         answered_s = time.perf_counter() - start
         procfs.stop(known)
         # Stop the clock only after the whole answer has arrived and every process of the runner has been seen to stop.
-        stopped = procfs.wait_stopped(known)
+        stopped = self._threads.wait_stopped()
+        newest = self._threads.newest_pid()
+        # If no process and no thread was made since all were last seen stopped, there is none to search for. The search
+        # is half of a short call's cost. (A runner that has just been spawned may not be in `known` yet.)
+        seen_for_s = time.perf_counter() - self._frozen_at
+        none_new = newest == self._newest and seen_for_s < _NO_WRAP_S and self.pid in known
+        if not none_new:
+            self._threads.watch(known)
+            stopped = self._threads.wait_stopped()
         seconds = time.perf_counter() - start
-        newest = procfs.newest_pid()
-        # If no process was forked since all were last seen stopped, there is none to search for. The search is half of
-        # a short call's cost. (A runner that has just been spawned may not be in `known` yet.)
-        none_new = newest == self._newest and start + seconds - self._frozen_at < _NO_WRAP_S and self.pid in known
         if not (none_new and stopped):
             self._freeze()
         if not stopped or set(self.stopped) - set(known) or procfs.newest_pid() != newest:
@@ -332,6 +338,7 @@ class RunnerHandle:
             self.stopped = procfs.freeze(self.members, at_once=self._at_once)
         except procfs.FreezeError as error:
             raise RunnerFailed("timed_out", str(error)) from None
+        self._threads.watch(self.stopped)
 
     @names_role
     def ask(self, message: framing.Message, *, timeout_s: float) -> framing.Message:
@@ -485,12 +492,12 @@ class RunnerHandle:
         return self.platform.places(self, rows)
 
     def exchange(
-        self, message: framing.Message, timeout_s: float, meanwhile: Callable[[], None] | None = None
+        self, message: framing.Message | bytes, timeout_s: float, meanwhile: Callable[[], None] | None = None
     ) -> tuple[framing.Message, TimedReply]:
         """Send a message, continue the runner until it has answered, and stop it.
 
         Args:
-            message: the message.
+            message: the message, or its body.
             timeout_s: the most that the answer may take.
             meanwhile: is called once the runner runs.
 
@@ -500,7 +507,7 @@ class RunnerHandle:
         Raises:
             RunnerFailed: the runner died, failed, sent a forged answer or took too long.
         """
-        body = framing.encoded(message)
+        body = message if isinstance(message, bytes) else framing.encoded(message)
         if len(body) <= _UNREAD_BYTES:
             # The runner is stopped and reads this later: one wake-up less than sending to a running process.
             self._send(body, timeout_s)
@@ -529,8 +536,8 @@ class RunnerHandle:
     ) -> tuple[framing.Message, TimedReply]:
         turn = self._turn(timeout_s, meanwhile)
         try:
-            binary = turn.body.startswith(call_reply.MARK)
-            reply = call_reply.unpack(turn.body) if binary else framing.parse(turn.body)
+            binary = turn.body.startswith(call_messages.MARK)
+            reply = call_messages.unpack(turn.body) if binary else framing.parse(turn.body)
         except framing.WireError as error:
             raise RunnerFailed("protocol", f"forged or broken answer: {error}", self.log_tail()) from None
         if reply.get("ok") is not True:

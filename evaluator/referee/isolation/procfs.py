@@ -17,6 +17,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_TIMERSLACK = 29
 _LOOKS_EVERY_S = 20e-6
 _SCANS = 3  # before all processes are signalled at once
+_MOST_WATCHED = 64
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
@@ -47,14 +48,10 @@ def _read_start(name: str) -> bytes:
 
 def _thread_states(pid: int | str) -> Iterator[bytes]:
     """The state letter of each thread of a process (proc(5)); nothing if the process is gone."""
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - hot path
-    except (FileNotFoundError, ProcessLookupError):
-        return
-    for task in tasks:
+    for thread in _threads_of(pid):
         # A thread may end meanwhile. The others still count.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            text = _read_start(f"/proc/{pid}/task/{task}/stat")
+            text = _read_start(f"{thread}/stat")
             after = text.rindex(b")") + 2  # a name in brackets comes first
             yield text[after : after + 1]
 
@@ -151,6 +148,75 @@ def wait_stopped(pids: Iterable[int], *, timeout_s: float = 0.005) -> bool:
                 return False
             time.sleep(_LOOKS_EVERY_S)
     return True
+
+
+class ThreadWatch:
+    """Sees processes stop by files of /proc that stay open, for the end of a timed call waits for that.
+
+    With two threads, one of which spins, that takes 20 to 60 µs; `wait_stopped`, which opens the files for each look,
+    takes 140 to 190 µs.
+    """
+
+    def __init__(self) -> None:
+        self._loadavg = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
+        self._pids: list[int] = []
+        self._states: dict[str, int] = {}  # open files, by the thread's folder
+        self._every_thread = True
+
+    def watch(self, pids: Iterable[int]) -> None:
+        """Watch all threads that these processes have now, and no others."""
+        self._pids = list(pids)
+        threads = {thread for pid in self._pids for thread in _threads_of(pid)}
+        self._every_thread = len(threads) <= _MOST_WATCHED  # a process may have more threads than we may have files
+        for gone in self._states.keys() - (threads if self._every_thread else set()):
+            os.close(self._states.pop(gone))
+        if self._every_thread:
+            for new in threads - self._states.keys():
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    self._states[new] = os.open(f"{new}/stat", os.O_RDONLY | os.O_CLOEXEC)
+
+    def wait_stopped(self, *, timeout_s: float = 0.005) -> bool:
+        """Wait until the threads that are watched have stopped, or are gone.
+
+        Returns:
+            Whether they have within `timeout_s`.
+        """
+        if not self._every_thread:
+            return wait_stopped(self._pids, timeout_s=timeout_s)
+        deadline = time.monotonic() + timeout_s
+        for file in self._states.values():
+            while not _is_stopped_by(file):
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(_LOOKS_EVERY_S)
+        return True
+
+    def newest_pid(self) -> int:
+        """See the function of this name."""
+        return int(os.pread(self._loadavg, 256, 0).rsplit(None, 1)[1])
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._loadavg, *self._states.values()):
+            os.close(file)
+        self._states = {}
+
+
+def _threads_of(pid: int | str) -> list[str]:
+    """The folders of a process's threads in /proc; none if it is gone."""
+    try:
+        return [f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208 - hot path
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _is_stopped_by(file: int) -> bool:
+    """Whether a thread is stopped or gone, by its open `stat`."""
+    try:
+        text = os.pread(file, 256, 0)
+    except ProcessLookupError:
+        return True
+    return text[text.rindex(b")") + 2 :][:1] in (b"T", b"Z", b"X")
 
 
 def sleep_exactly() -> None:

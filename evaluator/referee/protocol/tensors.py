@@ -159,6 +159,15 @@ def leaves(spec: Any) -> list[int]:
     return [number for number in found if number is not None]
 
 
+def only_tensors(spec: Any) -> bool:
+    """Whether every leaf of a spec is a tensor, so that it says nothing of any value.
+
+    Raises:
+        TreeError: the spec is malformed.
+    """
+    return None not in _leaves(spec, 0)
+
+
 def _leaves(spec: Any, depth: int) -> Iterator[int | None]:
     """The tensor number of each leaf; None for a leaf that is no tensor."""
     if depth > _MAX_DEPTH or not isinstance(spec, dict) or len(spec) != 1:

@@ -19,7 +19,8 @@ from typing import Any
 
 import torch
 
-from ..protocol import call_reply, framing
+from ..protocol import call_messages, framing
+from ..protocol.call_messages import Go
 from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
 from . import build_files, model_state, oracle, perturb
@@ -205,28 +206,29 @@ class Runner:
     def call(self, message: framing.Message) -> framing.Message | bytes:
         """Call the model once.
 
-        The first message holds the places of the input tensors. The runner answers when it is ready. Then the referee
-        fills in the tensors and sends the rest of the inputs and the seed in a second message. The state that calls
+        The message holds the places of the input tensors, and how they are nested if all inputs are tensors. The runner
+        answers when it is ready. Then the referee fills in the tensors and sends the rest (`Go`). The state that calls
         change is told with the outputs: if the referee asked for it later, a candidate could compute it off the clock.
 
         Returns:
             The answer as a message, or already encoded.
         """
         tensors = [self.tensor_at(row) for row in read_rows(message["tensors"])]
+        inputs = None if message["spec"] is None else build(message["spec"], tensors)
         with torch.no_grad():
             framing.send(self.sock, {"ok": True})
-            message = self.told()
-            if not message["keep"]:
+            go = self.let_go()
+            if not go.keep:
                 self.kept.clear()
-            torch.default_generator.manual_seed(message["seed"])
+            torch.default_generator.manual_seed(go.seed)
             with self.language.foreign_code():
-                value = self.model(*build(message["spec"], tensors))
-            if not message["state"] and (answer := call_reply.pack(value)) is not None:
+                value = self.model(*(build(go.spec, tensors) if inputs is None else inputs))
+            if not go.state and (answer := call_messages.pack(value)) is not None:
                 self.kept.append(value)
                 return answer
             reply = self.reveal(value)
-            if message["state"]:
-                reply["state"] = self.reveal(model_state.some_tensors(self.model, message["state"]))["tree"]
+            if go.state:
+                reply["state"] = self.reveal(model_state.some_tensors(self.model, go.state))["tree"]
             return reply
 
     def repeat(self, message: framing.Message) -> framing.Message:
@@ -291,6 +293,13 @@ class Runner:
         """The referee's next message."""
         try:
             return framing.receive(self.sock)
+        except framing.WireError:
+            raise _Closed from None
+
+    def let_go(self) -> Go:
+        """The referee's message that starts the clock of a call."""
+        try:
+            return Go.unpack(framing.receive_bytes(self.sock))
         except framing.WireError:
             raise _Closed from None
 

@@ -500,6 +500,22 @@ assert not alike()
 models[1].load_state_dict(models[0].state_dict())
 assert alike(), "what was made of the former weights is still used"
 assert set(models[1].state_dict()) == set(models[0].state_dict())
+
+# Parameters that were made in inference mode do not count their changes.
+with torch.inference_mode():
+    models = spaces[0]["Model"](), spaces[1]["ModelNew"]()
+    models[1].load_state_dict(models[0].state_dict())
+    assert alike() and alike()
+    for model in models:
+        for value in model.parameters():
+            value.mul_(0.5)
+    assert alike(), "what was made of the former weights is still used"
+
+torch.set_default_dtype(torch.float64)
+assert alike(), "what is made by default has another type now"
+for value in models[1].parameters():
+    torch.nn.init.ones_(value)
+assert not alike()
 """
 
 

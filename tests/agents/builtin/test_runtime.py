@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.builtin.analysis.cost import SHORT_PRODUCT
 from agents.builtin.analysis.inductor_module import Kernel
 from agents.builtin.candidate_file import DEFAULT_FLAGS, cpp_source
 
@@ -205,3 +206,12 @@ def test_a_product_with_a_packed_matrix_is_the_plain_sum(vector_bytes: int, colu
             )
             assert out[row * step_out + column] == pytest.approx(wanted, abs=1e-4)
         assert out[row * step_out + columns : (row + 1) * step_out] == [9.0] * 3
+
+
+def test_the_estimate_knows_which_products_the_runtime_computes_in_one_thread(tmp_path: Path) -> None:
+    product = "kw::packed_product<16, 16, 16, 16, 0, 16>(p0, p0, nullptr, p1);"
+    told = kernel("told", f"p1[0] = kw::SHORT == {SHORT_PRODUCT}; if (p0 == nullptr) {product}")
+    library = build([told], 16, tmp_path)
+    result = floats([0.0])
+    library.told(floats([0.0]), result)
+    assert result[0] == 1.0

@@ -3,6 +3,8 @@
 from ...isolation import procfs
 from ...isolation.calls import Call, CallRequest, InputSet
 from ...isolation.handle import RunnerHandle
+from ...protocol.call_messages import Go
+from ...protocol.tensors import only_tensors
 
 _REPEATED_S = 0.15  # that repeated calls may take together
 _REPEATED = (8, 40)  # at least and at most so many
@@ -25,15 +27,16 @@ def call(handle: RunnerHandle, request: CallRequest) -> Call:
         request.quiet()
     placed = handle.input_buffer.place(request.tree)
     told = placed.to_json()
-    _, getting_ready = handle.exchange({"op": "call", "tensors": told["tensors"]}, request.timeout_s)
+    spec, later = (told["spec"], None) if only_tensors(told["spec"]) else (None, told["spec"])
+    _, getting_ready = handle.exchange({"op": "call", "tensors": told["tensors"], "spec": spec}, request.timeout_s)
     threads = procfs.count_stopped_threads(handle.stopped)
     handle.input_buffer.fill(placed, request.contents)
     if request.before is not None:
         request.before()
     used_ns = procfs.cpu_time_ns(handle.pid)
-    message = {"spec": told["spec"], "seed": request.seed, "keep": request.keep, "state": list(request.state)}
+    go = Go(request.seed, request.keep, later, tuple(request.state)).pack()
     left_s = max(0.001, request.timeout_s - getting_ready.seconds)
-    reply, turn = handle.exchange(message, left_s, request.meanwhile)
+    reply, turn = handle.exchange(go, left_s, request.meanwhile)
     used_ns = procfs.cpu_time_ns(handle.pid) - used_ns
     stopping_s = getting_ready.seconds - getting_ready.answered_s - (turn.seconds - turn.answered_s)
     ready_s = getting_ready.answered_s + max(0.0, stopping_s)

@@ -16,8 +16,9 @@ from ...errors import Finding, RunnerFailed
 from ...isolation import procfs
 from ...isolation.calls import Call, CallRequest
 from ...isolation.handle import RunnerHandle
+from ...protocol.call_messages import Go
 from ...protocol.device_memory import on_device, output_offsets
-from ...protocol.tensors import TensorRow, Tree
+from ...protocol.tensors import TensorRow, Tree, only_tensors
 from .driver import Driver
 from .memory import DeviceInputBuffer
 
@@ -114,7 +115,8 @@ class Clock:
             request.quiet()
         placed = buffer.place(request.tree)
         told = placed.to_json()
-        _, getting_ready = handle.exchange({"op": "call", "tensors": told["tensors"]}, request.timeout_s)
+        spec, later = (told["spec"], None) if only_tensors(told["spec"]) else (None, told["spec"])
+        _, getting_ready = handle.exchange({"op": "call", "tensors": told["tensors"], "spec": spec}, request.timeout_s)
         threads = procfs.count_stopped_threads(handle.stopped)
         buffer.fill(placed, request.contents)
         buffer.outputs.poison()
@@ -122,12 +124,12 @@ class Clock:
         if request.before is not None:
             request.before()
         used_ns = procfs.cpu_time_ns(handle.pid)
-        message = {"spec": told["spec"], "seed": request.seed, "keep": request.keep, "state": list(request.state)}
+        go = Go(request.seed, request.keep, later, tuple(request.state)).pack()
         left_s = max(0.001, request.timeout_s - getting_ready.seconds)
         first = self.driver.mark()
         self.driver.wait()
         marked = time.perf_counter()
-        reply, turn = handle.exchange(message, left_s, request.meanwhile)
+        reply, turn = handle.exchange(go, left_s, request.meanwhile)
         buffer.opened_at = _address(reply.get("inputs_at"))
         outputs = handle.tree_of(reply.get("tree"))
         after = handle.tree_of(reply.get("state")) if request.state else None

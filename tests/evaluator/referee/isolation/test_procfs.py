@@ -147,6 +147,93 @@ def test_processes_that_are_started_faster_than_they_are_killed_are_told() -> No
     assert [child.wait() for child in children] == [-signal.SIGKILL] * len(children)
 
 
+# As many threads as it is told, one more each time that it reads a line, all of which run.
+THREADS = """
+import sys, threading
+def work():
+    while True: pass
+for _ in range({count} - 1):
+    threading.Thread(target=work, daemon=True).start()
+for line in sys.stdin:
+    threading.Thread(target=work, daemon=True).start()
+    print(flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def watch() -> Iterator[procfs.ThreadWatch]:
+    opened = procfs.ThreadWatch()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("count", [1, 3, 80])  # of the last, not every thread has a file of its own
+def test_who_watches_threads_sees_when_all_have_stopped(
+    start: Callable[[str], int], watch: procfs.ThreadWatch, count: int
+) -> None:
+    pid = start(THREADS.format(count=count) if count > 1 else SPIN)
+    watch.watch([pid])
+    assert not watch.wait_stopped(timeout_s=0.02), "it runs"
+    procfs.stop([pid])
+    assert watch.wait_stopped(timeout_s=10)
+    assert not runs(pid)
+    procfs.thaw([pid])
+    time.sleep(0.05)
+    assert not watch.wait_stopped(timeout_s=0.0), "it runs again"
+
+
+def test_what_is_gone_counts_as_stopped(start: Callable[[str], int], watch: procfs.ThreadWatch) -> None:
+    pid = start(SPIN)
+    watch.watch([pid])
+    os.kill(pid, signal.SIGKILL)
+    assert watch.wait_stopped(timeout_s=10)
+    os.waitpid(pid, 0)
+    assert watch.wait_stopped(timeout_s=0.0), "of a process that nothing is left of"
+    watch.watch([pid])
+    assert watch.wait_stopped(timeout_s=0.0)
+
+
+def test_a_new_thread_shows_in_the_newest_pid_and_is_watched_when_it_is_looked_for(watch: procfs.ThreadWatch) -> None:
+    source = THREADS.format(count=2)
+    with subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+
+        def one_more() -> None:
+            process.stdin.write(b"\n")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
+            process.stdout.readline()  # type: ignore[union-attr]
+
+        one_more()
+        watch.watch([process.pid])
+        newest = watch.newest_pid()
+        assert newest == procfs.newest_pid()
+        one_more()
+        assert watch.newest_pid() != newest
+        watch.watch([process.pid])
+        assert len([*Path(f"/proc/{process.pid}/task").iterdir()]) == 4
+        assert not watch.wait_stopped(timeout_s=0.0)
+        procfs.stop([process.pid])
+        assert watch.wait_stopped(timeout_s=10)
+        process.kill()
+
+
+def open_files() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def test_files_of_threads_are_closed(start: Callable[[str], int]) -> None:
+    before = open_files()
+    many, one = start(THREADS.format(count=9)), start(SPIN)
+    watch = procfs.ThreadWatch()
+    watch.watch([many, one])
+    assert open_files() == before + 1 + 10
+    watch.watch([one])
+    assert open_files() == before + 1 + 1
+    watch.close()
+    assert open_files() == before
+
+
 def test_a_fork_shows_in_the_newest_pid() -> None:
     before = procfs.newest_pid()
     subprocess.run(["true"], check=True)

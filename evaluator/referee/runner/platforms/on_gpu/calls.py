@@ -70,20 +70,21 @@ class DeviceCalls:
         runner = self._runner
         self._move()
         tensors = [self._input(row) for row in read_rows(message["tensors"])]
+        inputs = None if message["spec"] is None else build(message["spec"], tensors)
         with torch.no_grad():
             framing.send(runner.sock, {"ok": True})
-            message = runner.told()
-            if not message["keep"]:
+            go = runner.let_go()
+            if not go.keep:
                 runner.kept.clear()
-            torch.manual_seed(message["seed"])
+            torch.manual_seed(go.seed)
             with runner.platform.foreign_code():
-                value = runner.model(*build(message["spec"], tensors))
+                value = runner.model(*(build(go.spec, tensors) if inputs is None else inputs))
             tree, outputs = encode(value)
             runner.kept.append((value, outputs))
             reply: Message = {"tree": tree.to_json(), "inputs_at": self._inputs}
             rows = list(tree.tensors)
-            if message["state"]:
-                state = model_state.some_tensors(runner.model, message["state"])
+            if go.state:
+                state = model_state.some_tensors(runner.model, go.state)
                 state_tree, held = encode(state)
                 runner.kept.append((state, held))
                 reply["state"] = state_tree.to_json()

@@ -59,8 +59,9 @@ class Handle:
 
     def exchange(self, message: Any, timeout_s: float, meanwhile: Any = None) -> tuple[Any, TimedReply]:
         began = time.perf_counter()
-        self.asked.append(message.get("op", ""))
-        framing.send(self._sock, message)
+        body = message if isinstance(message, bytes) else framing.encoded(message)
+        self.asked.append("" if isinstance(message, bytes) else message["op"])
+        framing.send_body(self._sock, body)
         reply = framing.receive(self._sock)
         took_s = time.perf_counter() - began
         if reply.get("ok") is not True:

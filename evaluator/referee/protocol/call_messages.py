@@ -1,31 +1,74 @@
-"""A runner's answer to a call in a fixed binary form: one tensor, or a tuple or list of tensors.
+"""The two messages that travel while the clock of a call runs, in a fixed binary form: the go, and the answer.
 
-The runner writes its answer inside the timed region. A candidate that writes its own answer to the socket saves what
-writing takes, so it is kept short: a kind, a count, and for each tensor its address, type, shape and strides. Answers
-of any other form, and answers that hold more than outputs, travel as JSON.
+Reading one and writing the other are inside of the timed region, and a candidate could do them in its own, shorter way.
+So they are kept short.
 
-The form, in network byte order: `MARK`, the kind (0 tensor, 1 tuple, 2 list), the number of tensors (16 bits); then for
-each tensor its address (64 bits), its type (an index into `DTYPES`), its number of dimensions, sizes and strides (64
-bits each).
+The go holds what the runner may not know before: the seed, whether it keeps the outputs of earlier calls, and, as JSON,
+inputs that are no tensors and names of state to report. In network byte order: the seed (64 bits), 1 or 0, the JSON.
+
+The answer holds one tensor, or a tuple or list of tensors. In network byte order: `MARK`, the kind (0 tensor, 1 tuple,
+2 list), the number of tensors (16 bits); then for each tensor its address (64 bits), its type (an index into `DTYPES`),
+its number of dimensions, sizes and strides (64 bits each). Answers of any other form, and answers that hold more than
+outputs, travel as JSON.
 """
 
+import json
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .framing import Message, WireError
+from .framing import Message, WireError, parse
 from .tensors import DTYPES
 
 MARK = b"\x01"
 """The first byte; JSON never begins with it."""
 
+_GO = struct.Struct("!Q?")
 _HEAD = struct.Struct("!BBH")
 _TENSOR = struct.Struct("!QBB")
 _KINDS = ("tensor", "tuple", "list")
 _NAMES = tuple(DTYPES)
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES.values())}
 _MOST = 0xFFFF
+
+
+@dataclass(frozen=True)
+class Go:
+    """What a runner is told when the clock of a call starts.
+
+    Attributes:
+        seed: of the random numbers that the call draws.
+        keep: whether the outputs of earlier calls stay as they are.
+        spec: the structure of the inputs with those that are no tensors; None if it was told before.
+        state: names of the model's tensors that are reported with the outputs.
+    """
+
+    seed: int
+    keep: bool = False
+    spec: Any = None
+    state: tuple[str, ...] = ()
+
+    def pack(self) -> bytes:
+        """The go as bytes."""
+        rest = {"spec": self.spec, "state": self.state} if self.spec is not None or self.state else None
+        return _GO.pack(self.seed, self.keep) + (b"" if rest is None else json.dumps(rest).encode())
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "Go":
+        """The go that bytes stand for.
+
+        Raises:
+            WireError: they are none.
+        """
+        if len(body) < _GO.size:
+            raise WireError(f"a go of {len(body)} bytes")
+        seed, keep = _GO.unpack_from(body)
+        if len(body) == _GO.size:
+            return cls(seed, keep)
+        rest = parse(body[_GO.size :])
+        return cls(seed, keep, rest["spec"], tuple(rest["state"]))
 
 
 def pack(value: Any) -> bytes | None:

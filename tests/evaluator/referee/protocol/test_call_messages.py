@@ -1,4 +1,4 @@
-"""Answers to calls in binary form say what the long form says; all else is refused."""
+"""The messages of a call: answers in binary form say what the long form says; all else is refused."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.referee.protocol import call_reply
+from evaluator.referee.protocol import call_messages
+from evaluator.referee.protocol.call_messages import Go
 from evaluator.referee.protocol.framing import WireError
 from evaluator.referee.protocol.tensors import DTYPES, Tree, TreeError, encode
 
@@ -26,9 +27,9 @@ def test_the_short_answer_is_the_long_one(
     tensors = [torch.zeros(shape, dtype=dtype) for shape, dtype in forms]
     tensors = [tensor.mT if turned and tensor.dim() > 1 else tensor for tensor in tensors]
     value: Any = tensors[0] if alone else kind(tensors)
-    body = call_reply.pack(value)
-    assert body is not None and body.startswith(call_reply.MARK)
-    assert call_reply.unpack(body) == {"ok": True, "tree": encode(value)[0].to_json()}
+    body = call_messages.pack(value)
+    assert body is not None and body.startswith(call_messages.MARK)
+    assert call_messages.unpack(body) == {"ok": True, "tree": encode(value)[0].to_json()}
 
 
 LAZY = torch.complex(torch.ones(2, 3), torch.ones(2, 3)).conj()
@@ -51,7 +52,7 @@ OTHERS: list[Any] = [
 
 @pytest.mark.parametrize("other", OTHERS, ids=[str(index) for index in range(len(OTHERS))])
 def test_other_values_are_told_the_long_way(other: Any) -> None:
-    assert call_reply.pack(other) is None
+    assert call_messages.pack(other) is None
 
 
 def test_the_long_way_resolves_lazy_conjugates_and_negations() -> None:
@@ -62,18 +63,18 @@ def test_the_long_way_resolves_lazy_conjugates_and_negations() -> None:
     assert encode(LAZY.imag)[1][0].eq(-1).all()
 
 
-GOOD = call_reply.pack((torch.zeros(2, 3), torch.zeros(4)))
+GOOD = call_messages.pack((torch.zeros(2, 3), torch.zeros(4)))
 
 
 @pytest.mark.parametrize(
     "body",
     [
         b"",
-        call_reply.MARK,
+        call_messages.MARK,
         GOOD[:-1],
         GOOD + b"\0",
-        call_reply.MARK + b"\x07\0\x01",
-        call_reply.MARK + b"\x00\0\x02" + GOOD[4:],
+        call_messages.MARK + b"\x07\0\x01",
+        call_messages.MARK + b"\x00\0\x02" + GOOD[4:],
         GOOD[:12] + b"\xff" + GOOD[13:],
         GOOD[:13] + b"\xff" + GOOD[14:],
     ],
@@ -81,21 +82,51 @@ GOOD = call_reply.pack((torch.zeros(2, 3), torch.zeros(4)))
 )
 def test_what_is_no_answer_is_refused(body: bytes) -> None:
     with pytest.raises(WireError):
-        call_reply.unpack(body)
+        call_messages.unpack(body)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_or_read(tail: bytes) -> None:
     try:
-        message = call_reply.unpack(call_reply.MARK + tail)
+        message = call_messages.unpack(call_messages.MARK + tail)
         Tree.from_json(message["tree"])
     except (WireError, TreeError):
         pass
 
 
 def test_negative_sizes_are_refused_where_trees_are_read() -> None:
-    body = call_reply.pack(torch.zeros(2, 3))
+    body = call_messages.pack(torch.zeros(2, 3))
     assert body is not None
     forged = body[:14] + b"\xff" * 8 + body[22:]
     with pytest.raises(TreeError):
-        Tree.from_json(call_reply.unpack(forged)["tree"])
+        Tree.from_json(call_messages.unpack(forged)["tree"])
+
+
+SPECS = st.recursive(
+    st.builds(lambda value: {"scalar": value}, st.none() | st.booleans() | st.integers() | st.text(max_size=5)),
+    lambda inner: st.builds(lambda values: {"list": values}, st.lists(inner, max_size=3)),
+    max_leaves=5,
+)
+
+
+@given(
+    st.builds(
+        Go,
+        seed=st.integers(0, 2**64 - 1),
+        keep=st.booleans(),
+        spec=st.none() | SPECS,
+        state=st.lists(st.text(max_size=5), max_size=3).map(tuple),
+    )
+)
+def test_a_go_says_what_was_put_into_it(go: Go) -> None:
+    assert Go.unpack(go.pack()) == go
+
+
+def test_a_go_that_holds_nothing_but_a_seed_is_short() -> None:
+    assert len(Go(7).pack()) == 9
+
+
+@pytest.mark.parametrize("body", [b"", b"12345678", Go(7).pack() + b"no JSON", Go(7).pack() + b"[]"])
+def test_what_is_no_go_is_refused(body: bytes) -> None:
+    with pytest.raises(WireError):
+        Go.unpack(body)
