@@ -19,6 +19,7 @@ from tasks.declarations import declarations_of
 from tasks.outcomes import CANCELLED, Verdict, candidate_hash
 from tasks.source_kernel import reference_kernel_of
 from tasks.task import Task
+from tasks.weights_file import Weights
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def evaluate(
     device: int = 0,
     effort: Effort | None = None,
     champion_source: str | None = None,
+    weights: Weights | None = None,
     cache: BuildCache | None = None,
     peaks: PeakStore | None = None,
     on_progress: Callable[[str], None] | None = None,
@@ -97,6 +99,7 @@ def evaluate(
         device: the device's index.
         effort: the limits; None: the default ones.
         champion_source: another candidate that is timed beside this one, so that it is known which is better.
+        weights: those of the op, on which outputs are judged as well.
         cache: what earlier evaluations have built.
         peaks: what earlier evaluations have seen the device do at best.
         on_progress: called with a few words on each stage.
@@ -122,6 +125,7 @@ def evaluate(
         device=probed,
         facts=platform.provenance(device),
         effort=effort,
+        weights=weights,
     )
     built_before = cache.get(candidate_key(task, champion, described, probed)) if cache and champion else ""
     kept = {name: "" if cache is None else cache.get(key) for name, key in keys.items()}
@@ -135,10 +139,12 @@ def evaluate(
                 "champion_source": champion,
                 "champion_cache": built_before,
                 "peaks": {} if peaks is None else peaks.get(probed, described),
+                "weights": [] if weights is None else [row.to_json() for row in weights.rows],
             },
             device=device,
             sandbox=sandbox,
             limits=effort.limits(),
+            elements=b"" if weights is None else weights.elements,
             on_progress=on_progress,
             cancel=cancel,
         )

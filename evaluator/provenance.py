@@ -9,6 +9,7 @@ from evaluator.platforms import Device
 from evaluator.referee_process import harness_hash
 from tasks.outcomes import candidate_hash
 from tasks.task import Task
+from tasks.weights_file import Weights
 
 if TYPE_CHECKING:
     from evaluator.evaluate import Effort
@@ -22,6 +23,7 @@ def provenance(
     device: Device,
     facts: Mapping[str, Any],
     effort: "Effort",
+    weights: Weights | None = None,
     result: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The `provenance` object of an evaluation.
@@ -35,6 +37,7 @@ def provenance(
         device: what the evaluation ran on.
         facts: what the platform adds about the device (`Platform.provenance`).
         effort: the bounds of the evaluation.
+        weights: those of the op that were given.
         result: the referee's answer, empty if there was none.
     """
     versions = dict(result.get("versions", {}))
@@ -50,6 +53,7 @@ def provenance(
         "harness": harness_hash(),
         "task": {"id": task.id, "hash": task.source_hash},
         "candidate": candidate_hash(candidate_source),
+        **({} if weights is None else {"weights": weights.digest}),
         "settings": asdict(effort),
         "seed": result.get("seed"),  # told only now that the verdict is out
     }

@@ -44,12 +44,13 @@ def run_referee(
     device: int,
     sandbox: Sandbox,
     limits: Limits,
+    elements: bytes = b"",
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> dict[str, Any]:
     """Run `referee evaluate|build|check|profile|device` and return its JSON object: finite numbers and printable text.
 
-    `device` is the index of the platform's device on this host.
+    `device` is the index of the platform's device on this host; `elements` are those of the request's weights.
 
     Raises:
         HarnessFailed: it ended without one (killed, timed out, out of memory, cancelled).
@@ -61,7 +62,7 @@ def run_referee(
             on_progress(one_line(line[len(_PREFIX) :].decode("utf-8", "replace"), 200))
 
     told = json.dumps({**request, "platform": platform.part, "device": device}).encode()
-    command = _command(mode, platform, device, told, limits)
+    command = _command(mode, platform, device, told + b"\n" + elements, limits)
     completed = sandbox.run(command, on_stderr=on_stderr, cancel=cancel)
     if completed.exit_code == 0 and not completed.output_truncated:
         try:

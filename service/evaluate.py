@@ -15,7 +15,7 @@ from db.store import Store
 from evaluator.evaluation import Evaluation
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest
-from service.evaluation_context import EvaluationContext, open_evaluation_context
+from service.evaluation_context import EvaluationContext, open_evaluation_context, read_state
 from service.jobs.export import without_header
 from service.jobs.journal import Observer
 from service.jobs.liveness import LOST, job_heartbeat, job_lost, require_owned, this_process
@@ -25,6 +25,7 @@ from service.tasks import find_task
 from tasks.outcomes import DISQUALIFYING, Verdict, is_ranked
 from tasks.restrict import restrict
 from tasks.task import Task
+from tasks.weights_file import Weights
 
 MAX_CANDIDATE_BYTES = 1024 * 1024
 
@@ -53,11 +54,14 @@ def evaluate_file(
     profile: bool = False,
     cold: bool = False,
     domain: str | None = None,
+    state: Path | None = None,
 ) -> Iterator[Evaluated]:
     """Evaluate the candidate in this file for the task that `ref` names, on a domain; the rest as `evaluate_source`.
 
+    `state` is a file with weights of the task's model.
+
     Raises:
-        TaskError, BadRequest: the task or the candidate's file cannot be used, or a rule is unknown.
+        TaskError, BadRequest: the task or one of the files cannot be used, or a rule is unknown.
         SandboxUnavailable, Cancelled: as `evaluate_source`.
     """
     check_rules(rules)
@@ -74,6 +78,7 @@ def evaluate_file(
         rules=rules,
         profile=profile,
         cold=cold,
+        weights=None if state is None else read_state(state),
     )
 
 
@@ -90,6 +95,7 @@ def evaluate_source(
     rules: tuple[str, ...] = (),
     profile: bool = False,
     cold: bool = False,
+    weights: Weights | None = None,
 ) -> Iterator[Evaluated]:
     """Evaluate a candidate for a task, `times` times from the beginning.
 
@@ -105,7 +111,7 @@ def evaluate_source(
     """
     check_rules(rules)
     with open_evaluation_context(
-        task, settings, own_code_only=False, rules=rules, profile=profile, cold=cold
+        task, settings, own_code_only=False, rules=rules, profile=profile, cold=cold, weights=weights
     ) as context:
         for _ in range(times):
             yield _evaluate(context, source, origin, store, observe, cancel)

@@ -24,6 +24,7 @@ from service.errors import BadRequest
 from service.settings import Settings, environment_secrets, read_key
 from tasks.outcomes import CANCELLED
 from tasks.task import Task
+from tasks.weights_file import MAX_STATE_BYTES, Weights, WeightsError, read_weights
 
 WAITING = "waiting for the device: another job measures on it"
 
@@ -36,6 +37,7 @@ class EvaluationContext:
         rules: other accuracy rules whose result is reported beside ours.
         profile: whether candidates that pass are profiled as well.
         cold: whether caches are scrubbed before each timed call.
+        weights: those of the task's model, on which outputs are judged as well.
     """
 
     task: Task
@@ -45,6 +47,7 @@ class EvaluationContext:
     rules: tuple[str, ...] = ()
     profile: bool = False
     cold: bool = False
+    weights: Weights | None = None
 
     def prepare(self) -> None:
         """Start a referee for the next candidate while that candidate is being written."""
@@ -164,6 +167,7 @@ class EvaluationContext:
                     device=self.settings.device,
                     effort=replace(self.effort, trial=True, baselines=("eager",)) if trial else self.effort,
                     champion_source=champion,
+                    weights=self.weights,
                     cache=self.cache,
                     peaks=PeakStore(self.settings.data_dir / "peaks"),
                     on_progress=on_progress,
@@ -188,6 +192,25 @@ class EvaluationContext:
         return evaluation
 
 
+def read_state(path: Path) -> Weights:
+    """Read a file with the weights of a task's model.
+
+    Raises:
+        BadRequest: it cannot be read, is empty or larger than 2 GiB, or is no safetensors file.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_STATE_BYTES + 1)
+    except OSError as error:
+        raise BadRequest(f"--state {path}: cannot be read ({error.strerror}); name a .safetensors file") from error
+    if not data:
+        raise BadRequest(f"--state {path}: is empty; name a .safetensors file with the model's weights")
+    try:
+        return read_weights(data)
+    except WeightsError as error:
+        raise BadRequest(f"--state {path}: {error}") from error
+
+
 def figure_store(settings: Settings) -> FigureStore:
     """The figures of this host's devices."""
     return FigureStore(settings.data_dir / "devices")
@@ -202,6 +225,7 @@ def open_evaluation_context(
     rules: tuple[str, ...] = (),
     profile: bool = False,
     cold: bool = False,
+    weights: Weights | None = None,
 ) -> Iterator[EvaluationContext]:
     """The evaluation context of a task as the settings ask for it, open during the block.
 
@@ -211,7 +235,7 @@ def open_evaluation_context(
     """
     platform = open_platform(settings.platform, settings.device)
     with open_sandbox(settings, own_code_only=own_code_only) as sandbox:
-        yield EvaluationContext(task, platform, sandbox, settings, rules, profile, cold)
+        yield EvaluationContext(task, platform, sandbox, settings, rules, profile, cold, weights)
 
 
 def open_platform(name: str, device: int = 0) -> Platform:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.base import Command, Limits, Sandbox
+from tasks.weights_file import Weights
 from whole_models.graph import Captured, CaptureFailed, read_captured
 
 CAPTURE = Path(__file__).parent / "capture"
-MAX_STATE_BYTES = 2 << 30
 _OUTPUT_BYTES = 64 << 20
 _SPARE_S = 60.0
 _PREFIX = b"progress: "
@@ -33,7 +33,7 @@ def run_capture(
     sandbox: Sandbox,
     source: str,
     *,
-    state: bytes = b"",
+    state: Weights | None = None,
     compile: bool = True,
     budget_s: float = 60.0,
     memory_mb: int = 8192,
@@ -48,7 +48,7 @@ def run_capture(
     Args:
         sandbox: where the model runs. Whoever wants times holds the device meanwhile.
         source: the model's file, with `Model`, `get_inputs` and `get_init_inputs`.
-        state: a safetensors file with its weights; empty: the weights that the constructor makes.
+        state: its weights; None: those that the constructor makes.
         compile: whether the model is run under torch.compile as well.
         budget_s: how long the program plans for; it is killed a minute after twice that.
         memory_mb: how much memory it may take.
@@ -60,12 +60,17 @@ def run_capture(
         CaptureCancelled: `cancel` was set.
         SandboxUnavailable: the sandbox cannot run anything.
     """
-    if len(state) > MAX_STATE_BYTES:
-        raise CaptureFailed("state", f"the weights are larger than {MAX_STATE_BYTES >> 30} GiB")
-    header = {"source": source, "compile": compile, "budget_s": budget_s, "state_bytes": len(state)}
+    state = state or Weights()
+    header = {
+        "source": source,
+        "compile": compile,
+        "budget_s": budget_s,
+        "state": [row.to_json() for row in state.rows],
+        "state_bytes": len(state.elements),
+    }
     limits = Limits(wall_s=2 * budget_s + _SPARE_S, memory_mb=memory_mb, output_bytes=_OUTPUT_BYTES)
     command = Command(
-        package=CAPTURE, stdin=json.dumps(header).encode() + b"\n" + state, limits=limits, label="capture"
+        package=CAPTURE, stdin=json.dumps(header).encode() + b"\n" + state.elements, limits=limits, label="capture"
     )
     last = ["starting"]
 

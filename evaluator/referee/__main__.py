@@ -1,5 +1,7 @@
 """Run as `python3 -m referee MODE PLATFORM`: a request on standard input, one JSON object on standard output.
 
+The request is one line of JSON. What follows are the elements of the weights that it names, if it names any.
+
 The modes are `evaluate`, `build`, `check`, `profile` and `device`.
 """
 
@@ -38,13 +40,16 @@ def main() -> int:
 
         torch.set_num_threads(1)  # only the referee's own, since the runners' processes have been forked from
         procfs.sleep_exactly()
-        request = Request.from_json(json.loads(sys.stdin.buffer.read()))
+        told, _, weights = sys.stdin.buffer.read().partition(b"\n")
+        request = Request.from_json(json.loads(told))
         # A referee that was started ahead has imported torch before the request came, so that time does not count.
         waited = time.perf_counter() - ready > _STARTED_AHEAD_S
         imported_s = 0.0 if waited else ready - start
         if "compile" not in request.baselines and len(fork_servers) > 1:
             _end(fork_servers.pop())  # nothing may import while calls are timed
-        pool = RunnerPool(request, fork_servers[0][1], fork_servers[-1][1], scratch=os.environ["TMPDIR"])
+        pool = RunnerPool(
+            request, fork_servers[0][1], fork_servers[-1][1], os.environ["TMPDIR"], weights=bytearray(weights)
+        )
         modes = {
             "evaluate": lambda pool: Evaluation(pool).run(),
             "build": build_only.run,

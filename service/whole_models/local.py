@@ -15,6 +15,7 @@ from sandbox.base import SandboxUnavailable
 from service.batches.manage import requeue_regions
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, JobLost, Unavailable
+from service.evaluation_context import read_state
 from service.jobs.export import is_ours, write_whole
 from service.jobs.journal import Observer
 from service.jobs.liveness import job_heartbeat, this_process
@@ -31,6 +32,7 @@ from service.jobs.query import end_job, get_job, mark_dead_jobs
 from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, LocalEvaluator
 from service.jobs.spec import (
     OUT,
+    STATE,
     MeasurementTarget,
     check_model_platform,
     options_of,
@@ -39,10 +41,10 @@ from service.jobs.spec import (
 )
 from service.settings import Settings, read_key
 from service.tasks import find_task
-from service.whole_models.plan import check_state
 from service.whole_models.report import report_text
 from service.whole_models.run import ModelReport, ModelRun, is_model_job, options_of_run
 from tasks.task import Task
+from tasks.weights_file import Weights
 
 REPORT_FILE = "report.md"
 """The delivered file with times, regions and checks. By it a folder is known to be a delivery."""
@@ -83,7 +85,7 @@ def optimize_model(
     if out is not None:
         check_folder(out)
     if state is not None:
-        check_state(state)
+        read_state(state)
     if settings.api_key_file is not None:
         read_key(settings.api_key_file)
     options = options_of_run(options_of(settings) | {"ref": ref}, state=state, out=out)
@@ -172,9 +174,7 @@ def _claim_and_run(
     with claimed_here(model, claim, owner, settings=settings, store=store) as (context, job):
         if job is None:
             return None
-        context = replace(context, settings=settings_of(job, settings))  # with what its batch leaves of the budget
         watching.begun(job.id)
-        evaluator = LocalEvaluator(store, job.id, owner, context, watching.step, cancel)
 
         def run_jobs(batch_id: int, before_each: Callable[[], None]) -> None:
             with store.read() as session:
@@ -189,10 +189,12 @@ def _claim_and_run(
                 before_each=before_each,
             )
 
-        run = ModelRun(store, job.id, owner, context, lambda name: evaluator, run_jobs, watching.step, cancel)
         try:
             with job_heartbeat(store, job.id, owner, cancel):
-                run.run()
+                # With what its batch leaves of the budget.
+                context = replace(context, settings=settings_of(job, settings), weights=_weights_of(job))
+                evaluator = LocalEvaluator(store, job.id, owner, context, watching.step, cancel)
+                ModelRun(store, job.id, owner, context, lambda name: evaluator, run_jobs, watching.step, cancel).run()
         except JobLost:
             raise
         except BaseException as error:
@@ -201,6 +203,11 @@ def _claim_and_run(
             raise
     report = read_report(job.id, settings=settings, store=store)
     return deliver(report, settings=settings, store=store)
+
+
+def _weights_of(job: JobRecord) -> Weights | None:
+    path = job.options.get(STATE)
+    return None if path is None else read_state(Path(str(path)))
 
 
 def how_it_ended(error: BaseException, cancel: CancelToken) -> dict[str, Any]:

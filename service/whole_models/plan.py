@@ -1,7 +1,6 @@
 """The plan of a run: a model captured in a sandbox, its regions, and a task for each."""
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -12,7 +11,7 @@ from agents.llm.models import is_builtin
 from service.cancellation import Cancelled, CancelToken
 from service.device_lock import DeviceLockSandbox
 from service.errors import BadRequest
-from service.evaluation_context import WAITING, EvaluationContext, open_evaluation_context
+from service.evaluation_context import WAITING, EvaluationContext, open_evaluation_context, read_state
 from service.jobs.export import write_whole
 from service.jobs.spec import check_model_platform
 from service.settings import Settings
@@ -20,7 +19,7 @@ from tasks.declarations import declarations_of
 from tasks.load import task_from_source
 from tasks.task import Task
 from whole_models.amdahl import by_module, by_operator, by_region
-from whole_models.capture_run import MAX_STATE_BYTES, CaptureCancelled, run_capture
+from whole_models.capture_run import CaptureCancelled, run_capture
 from whole_models.graph import Captured, CaptureFailed, read_captured
 from whole_models.region_task import region_task
 from whole_models.regions import Region, choose, counted_ms, find_regions, is_bare_product, with_a_block
@@ -98,10 +97,9 @@ def plan_once(
         Cancelled: cancellation was requested before there was a plan.
     """
     check_model_platform(settings.platform)
-    if state is not None:
-        check_state(state)
-    with open_evaluation_context(model, settings, own_code_only=True) as context:
-        capture = capture_model(context, state=state, on_progress=on_progress, cancel=cancel)
+    weights = None if state is None else read_state(state)
+    with open_evaluation_context(model, settings, own_code_only=True, weights=weights) as context:
+        capture = capture_model(context, on_progress=on_progress, cancel=cancel)
     return plan_of(model, capture, settings)
 
 
@@ -158,9 +156,7 @@ def _in_suite(task: Task) -> Task:
     return Task(name=task.name, source=task.source, suite=SUITE, category=task.category, dtype=task.dtype)
 
 
-def capture_model(
-    context: EvaluationContext, *, state: Path | None, on_progress: Callable[[str], None], cancel: CancelToken
-) -> bytes:
+def capture_model(context: EvaluationContext, *, on_progress: Callable[[str], None], cancel: CancelToken) -> bytes:
     """What the program that captures and times a model says, from the context's sandbox. The device is held for it.
 
     Raises:
@@ -176,7 +172,7 @@ def capture_model(
         return run_capture(
             alone,
             context.task.source,
-            state=b"" if state is None else _read_state(state),
+            state=context.weights,
             compile="compile" in settings.baselines.split(","),
             budget_s=CAPTURE_S,
             memory_mb=settings.memory_mb,
@@ -187,25 +183,3 @@ def capture_model(
         raise Cancelled from None
     except CaptureFailed as error:
         raise BadRequest(f"{context.task.id}: {error}") from error
-
-
-def _read_state(path: Path) -> bytes:
-    check_state(path)
-    return path.read_bytes()
-
-
-def check_state(path: Path) -> None:
-    """Refuse a file with weights that cannot be read, that is empty, or that is larger than 2 GiB.
-
-    Raises:
-        BadRequest: it is one.
-    """
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise BadRequest(f"--state {path}: cannot be read ({error.strerror}); name a .safetensors file") from error
-    if size == 0:
-        raise BadRequest(f"--state {path}: is empty; name a .safetensors file with the model's weights")
-    if size > MAX_STATE_BYTES:
-        raise BadRequest(f"--state {path}: larger than 2 GiB; optimize a part of the model")

@@ -138,6 +138,7 @@ def _trials(run: ModelRunRecord) -> str:
 
 
 def _provenance(run: ModelRunRecord, proof: EvaluationRecord) -> str:
+    provenance = proof.result.get("provenance") or {}
     rows = [
         ("Kernelwright", program_version()),
         ("model run", run.id),
@@ -147,8 +148,10 @@ def _provenance(run: ModelRunRecord, proof: EvaluationRecord) -> str:
         ("evaluated", f"{proof.created_at:%Y-%m-%d %H:%M:%S} UTC"),
         ("device", proof.device),
         ("sandbox", proof.sandbox),
-        ("harness", str((proof.result.get("provenance") or {}).get("harness", "unknown"))),
+        ("harness", str(provenance.get("harness", "unknown"))),
     ]
+    if provenance.get("weights"):
+        rows.append(("SHA-256 of the weights", str(provenance["weights"])))
     return markdown_table(("what", "value"), rows)
 
 

@@ -132,17 +132,16 @@ class ModelRun:
 
     def _plan(self) -> Plan:
         run = self._run()
+        if self.context.weights is None and run.options.get(STATE) is not None:
+            raise BadRequest(
+                f"model run {run.id} has weights in {run.options[STATE]}, which workers do not read; "
+                f"`kernelwright models resume {run.id}` goes on here"
+            )
         with self.store.read() as session:
             capture = model_runs.get_capture(session, self.job_id)
         if capture is None:
             self._begin_stage("plan")
-            state = run.options.get(STATE)
-            capture = capture_model(
-                self.context,
-                state=None if state is None else Path(str(state)),
-                on_progress=self.step,
-                cancel=self.cancel,
-            )
+            capture = capture_model(self.context, on_progress=self.step, cancel=self.cancel)
         plan = plan_of(self._model, capture, self._settings)
         if not run.plan:
             self._store(lambda session: self._keep_plan(session, plan, capture))

@@ -24,11 +24,17 @@ def get_init_inputs():
 """
 
 
-def answer(line: bytes, state: bytes, channel: int) -> None:
+def answer(line: bytes, elements: bytes, channel: int) -> None:
     program, errors = (import_module(f"whole_models.capture.{name}") for name in ("capture", "errors"))
     request = json.loads(line)
     try:
-        found = program.capture(request["source"], state, compile=request["compile"], budget_s=request["budget_s"])
+        found = program.capture(
+            request["source"],
+            state=request["state"],
+            elements=elements,
+            compile=request["compile"],
+            budget_s=request["budget_s"],
+        )
         result = {"ok": True, **found}
     except errors.CaptureError as error:
         result = {"ok": False, "stage": error.stage, "error": str(error)}
@@ -39,12 +45,12 @@ def answer(line: bytes, state: bytes, channel: int) -> None:
 def main() -> None:
     channel = os.dup(1)
     os.dup2(2, 1)  # what models print stays out of the results
-    import_module("whole_models.capture.capture").capture(WARM_UP, b"", compile=False, budget_s=5.0)
+    import_module("whole_models.capture.capture").capture(WARM_UP, compile=False, budget_s=5.0)
     while line := sys.stdin.buffer.readline():
-        state = sys.stdin.buffer.read(json.loads(line)["state_bytes"])
+        elements = sys.stdin.buffer.read(json.loads(line)["state_bytes"])
         child = os.fork()
         if child == 0:
-            answer(line, state, channel)
+            answer(line, elements, channel)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:

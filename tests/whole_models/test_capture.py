@@ -1,7 +1,6 @@
 """The capture of a model: graphs, weights, values and times, and what it says of models that it cannot take."""
 
 import base64
-import json
 import os
 import subprocess
 import sys
@@ -16,6 +15,8 @@ import pytest
 
 from sandbox.base import Command, Completed
 from sandbox.docker.sandbox import DockerSandbox
+from tasks.weights_file import read_weights
+from tests.support.weights import state_file
 from whole_models.capture_run import CaptureCancelled, capture
 from whole_models.graph import Captured, CaptureFailed, Graph, Node, Ref
 
@@ -405,17 +406,6 @@ def test_a_model_that_fails_says_where(server: CaptureServer, message: str) -> N
     assert str(failed.value).startswith(message) and failed.value.stage == message.partition(":")[0]
 
 
-def state_file(weights: dict[str, tuple[str, list[int], bytes]], **header: Any) -> bytes:
-    entries: dict[str, Any] = {}
-    elements = b""
-    for name, (dtype, shape, raw) in weights.items():
-        offsets = [len(elements), len(elements) + len(raw)]
-        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
-        elements += raw
-    text = json.dumps({**entries, **header}).encode()
-    return len(text).to_bytes(8, "little") + text + elements
-
-
 TIED = model(
     """
 def __init__(self):
@@ -440,7 +430,7 @@ STATE = {
 
 def test_a_weight_file_gives_the_model_its_weights(server: CaptureServer) -> None:
     """`same` is the weight under another name, and such files hold a tensor once."""
-    graph = whole(of(server, TIED, state=state_file(STATE, __metadata__={"format": "pt"})))
+    graph = whole(of(server, TIED, state=read_weights(state_file(STATE, __metadata__={"format": "pt"}))))
     highest = {item.path: item.tensor.values.high for item in graph.inputs if item.tensor and item.tensor.values}
     assert highest == {"weight": 2.0, "other": 2.0, "mask": 1.0, "": 1.0}
     (_, final) = graph.nodes[-1].results[0], graph.nodes[-1].results[0].values
@@ -453,25 +443,13 @@ WRONG_STATES = {
     "of another shape: other is (2,) in the file and (1, 2) in the model": state_file(
         {**STATE, "other": ("F16", [2], b"abcd")}
     ),
-    "shorter than 8 bytes": b"PK",
-    "its header would have": b"\xff" * 64,
-    "cannot be read as a safetensors file: ": len(b"[1, 2]").to_bytes(8, "little") + b"[1, 2]",
-    "it is cut off: mask ends at byte 14 of its elements, and there are 13": state_file(STATE)[:-1],
-    "save Model().state_dict() of the model's file": state_file(STATE)[:-1],
-    "do not fit its shape": state_file({**STATE, "weight": ("F32", [3], ONE_TWO)}),
-    "of the dtype F4": state_file({**STATE, "weight": ("F4", [2], ONE_TWO)}),
-    "overlap, or leave bytes": state_file(
-        {"weight": STATE["weight"]}, again={"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
-    ),
-    "bytes of elements and names": state_file(STATE) + b"more",
-    "a size or an offset that is none": state_file({"weight": ("F32", [-2], ONE_TWO)}),
 }
 
 
 @pytest.mark.parametrize("message", WRONG_STATES)
 def test_a_weight_file_that_does_not_fit_is_refused_by_name(server: CaptureServer, message: str) -> None:
     with pytest.raises(CaptureFailed) as failed:
-        of(server, TIED, state=WRONG_STATES[message])
+        of(server, TIED, state=read_weights(WRONG_STATES[message]))
     assert failed.value.stage == "state" and message in str(failed.value)
 
 

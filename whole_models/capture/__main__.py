@@ -1,8 +1,9 @@
 """Entry point: reads one request from standard input and writes one result as JSON to standard output.
 
-Request: one line of JSON, `{"source": str, "compile": bool, "budget_s": float, "state_bytes": int}`, and then so many
-bytes of a safetensors file. Result: `{"ok": true, ...}` as `whole_models/graph.py` reads it, or `{"ok": false, "stage":
-str, "error": str}`. Standard error has a line `progress: ...` for each stage.
+Request: one line of JSON, `{"source": str, "compile": bool, "budget_s": float, "state": rows, "state_bytes": int}`, and
+then so many bytes, the elements of the weights that the rows name. Result: `{"ok": true, ...}` as
+`whole_models/graph.py` reads it, or `{"ok": false, "stage": str, "error": str}`. Standard error has a line
+`progress: ...` for each stage.
 
 The model's code runs in this process, so the result is untrusted. Standard output is redirected before it runs, so that
 what it prints does not mix with the result; hostile code can still write to it.
@@ -39,11 +40,12 @@ def main() -> None:
     """Answer the request and exit at once, so that no exit handler of the model's code runs."""
     channel = _redirect_stdout()
     request = json.loads(sys.stdin.buffer.readline())
-    state = sys.stdin.buffer.read(request["state_bytes"])
+    elements = sys.stdin.buffer.read(request["state_bytes"])
     try:
         found = capture(
             request["source"],
-            state,
+            state=request["state"],
+            elements=elements,
             compile=request["compile"],
             budget_s=request["budget_s"],
             on_stage=_progress,

@@ -1,7 +1,7 @@
 """The whole capture of a model: loads it, exports it, runs and times it, and says what it saw."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,8 +23,9 @@ _EAGER_S, _OPERATORS_S = 2.0, 4.0  # at most
 
 def capture(
     source: str,
-    state: bytes,
     *,
+    state: Sequence[Sequence[Any]] = (),
+    elements: bytes = b"",
     compile: bool,
     budget_s: float,
     on_stage: Callable[[str], None] = lambda text: None,
@@ -33,7 +34,8 @@ def capture(
 
     Args:
         source: the model's file.
-        state: a safetensors file with its weights; empty: the weights that the constructor makes.
+        state: the rows of its weights (`weights.load_state`); empty: the weights that the constructor makes.
+        elements: the bytes of these.
         compile: whether it is run under torch.compile, too.
         budget_s: how long this should take; torch.compile gets what the rest leaves.
         on_stage: called with a few words on what is done.
@@ -46,7 +48,7 @@ def capture(
     with stages("load", "loading the model"):
         model, module = load_model(source)
         if state:
-            load_state(model, state)
+            load_state(model, state, elements)
         inputs = make_inputs(module)
     with torch.no_grad():
         with stages("eager", "running the model"):

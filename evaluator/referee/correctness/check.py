@@ -13,8 +13,8 @@ from ..isolation.handle import RunnerHandle
 from ..pool import input_supply
 from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
-from ..protocol.tensors import TensorRow, bytes_needed
-from . import accuracy, call_outputs, difference, state_check
+from ..protocol.tensors import TensorRow, Tree, bytes_needed
+from . import accuracy, call_outputs, difference, given_weights, state_check
 from .accuracy import Comparison, Wrong, flatten
 from .call_outputs import Answer, input_path, value_of
 from .findings import Evidence, check
@@ -125,6 +125,7 @@ _KEPT_CALLS = 3  # recent calls whose outputs are compared again after each call
 _KEPT_SHARE = 1 / 16  # of the sandbox's memory that kept outputs may take
 _PROBE_TIMEOUT_S = 5.0
 _RIGHT_ON_FINITE = "; right on finite inputs (enough only where --domain finite was asked for)"
+_WRONG_WITH_GIVEN = "; right with the parameters that the referee draws"
 _BOUNDED = '; if its integers have bounds, as lengths have, the task should declare the DOMAIN "bounded"'
 
 
@@ -154,6 +155,7 @@ def examine(pool: RunnerPool, reference: RunnerHandle, candidate: RunnerHandle, 
     if refused is not None:
         refused.message += _RIGHT_ON_FINITE
         raise refused
+    examination.given_weights()
     examination.settle()
 
 
@@ -270,6 +272,43 @@ class Examination:
         evidence.changing = changed - set(unknown)
         evidence.state = state_check.report(changed, unknown)
 
+    def given_weights(self) -> None:
+        """Check the outputs with the weights that were given, if any were; then the drawn ones come back.
+
+        Raises:
+            Finding: the candidate is wrong, or the weights are not those of the reference.
+        """
+        pool, family = self.pool, input_families.GIVEN_WEIGHTS
+        weights = given_weights.given(pool)
+        if weights is None:
+            return
+        assert pool.state is not None
+        drawn = state_check.values_by_name(*pool.state)
+        inputs = input_supply.make_inputs(pool, self.reference)
+        try:
+            self._load(weights)
+            pool.platform.set_state(drawn | state_check.values_by_name(*weights))
+            want, _ = self._ask(family, inputs)
+            assert want is not None, "inputs as generated are never left out"
+            self.following, self.earlier = (), []  # outputs of earlier calls have been let go of
+            self._judge(family, inputs, want)
+        except Finding as finding:
+            if finding.verdict == "wrong_output":
+                finding.message += _WRONG_WITH_GIVEN
+            raise
+        self._load(pool.state)
+        pool.platform.set_state(drawn)
+
+    def _load(self, state: tuple[Tree, list[torch.Tensor]]) -> None:
+        try:
+            self.pool.load_state(self.reference, state)
+        except RunnerFailed as failure:
+            raise of_task(failure, doing="loading weights") from None
+        try:
+            self.pool.load_state(self.candidate, state)
+        except RunnerFailed as failure:
+            raise of_candidate(failure, building=False, doing="loading weights") from None
+
     def _state_after_a_call(self, handle: RunnerHandle, inputs: InputSet) -> dict[str, torch.Tensor]:
         self.pool.load_state(handle)
         handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=self.pool.request.call_timeout_s)
@@ -343,7 +382,8 @@ class Examination:
         try:
             call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
             self._begin_next()
-            if "kernelbench" in self.pool.request.rules and family.startswith(input_families.GENERATED):
+            as_generated = family in (input_families.GENERATED, input_families.OTHER_SEED)
+            if "kernelbench" in self.pool.request.rules and as_generated:
                 self.evidence.kernelbench.append(_kernelbench(candidate, call, want))
             worst: Comparison | None = None
             answers: list[Answer] = []

@@ -62,6 +62,7 @@ class Request:
     rules: tuple[str, ...] = ()  # other accuracy rules to report on: `kernelbench`
     architectures: tuple[str, ...] = ARCHITECTURES  # what kernels for GPUs are compiled for
     peaks: dict[str, tuple[float, int]] = field(default_factory=dict)  # what the device has shown: rate, how often
+    weights: list[list[Any]] = field(default_factory=list)  # given ones: name, dtype, shape, and bytes from and before
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Request":
@@ -94,6 +95,7 @@ class RunnerPool:
     smaller: Smaller | None = None  # how all inputs are made smaller than the task's
     kernel_built: str = field(init=False)  # what the kernel that is the reference was built to; packed, or empty
     peaks: dict[str, float] = field(default_factory=dict)  # the points that were measured, in this evaluation
+    weights: bytearray = field(default_factory=bytearray, repr=False)  # the bytes of `request.weights`
     one_by_one: bool = False  # whether the task's generator uses the memory of earlier inputs again
 
     def __post_init__(self) -> None:
@@ -235,14 +237,17 @@ class RunnerPool:
             self.names_of[handle.role] = state_check.match(handle, own, self.initial)
         self.load_state(handle)
 
-    def load_state(self, handle: RunnerHandle) -> None:
-        """Give a runner's model the reference's parameters and buffers, then attach an input buffer for calls.
+    def load_state(self, handle: RunnerHandle, state: tuple[Tree, list[torch.Tensor]] | None = None) -> None:
+        """Give a runner's model parameters and buffers, then attach an input buffer for calls.
+
+        `state`: by the reference's names; None: `self.state`.
 
         Raises:
             RunnerFailed: the runner does not take them.
         """
-        assert self.state is not None
-        tree, contents = self.state
+        state = state or self.state
+        assert state is not None
+        tree, contents = state
         names = dict(self.names_of[handle.role].own) if handle.role in self.names_of else {}
         handle.attach(self.platform.input_buffer(bytes_needed(tree), 1))
         handle.give({"op": "load_state", "names": names}, tree, contents, timeout_s=60)

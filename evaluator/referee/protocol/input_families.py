@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 GENERATED, OTHER_SEED = "as generated", "as generated, other seed"
+GIVEN_WEIGHTS = "as generated, with the given weights"  # not among `FAMILIES`: only where weights are given
 FLIPPED = "sign flipped"
 SHUFFLED = "slices in another order"
 VARIED = "what is always the same varied"

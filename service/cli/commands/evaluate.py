@@ -41,6 +41,10 @@ def evaluate(
         typer.Option("--cold", help="Scrub the caches before each timed call; such results get no rank."),
     ] = False,
     domain: Domain = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.safetensors", help="Weights of the op, on which outputs are judged as well."),
+    ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> int:
@@ -60,7 +64,7 @@ def evaluate(
     if settings.server is not None:
         from service.cli.remote.jobs import evaluate_at_server
 
-        own = {"sandbox": sandbox, "image": image}
+        own = {"sandbox": sandbox, "image": image, "state": state}
         options = {"tolerance": tolerance, "profile": profile, "cold": cold}
         return evaluate_at_server(
             op,
@@ -89,6 +93,7 @@ def evaluate(
                 profile=profile,
                 cold=cold,
                 domain=domain,
+                state=state,
             ):
                 results.append(evaluated.record.result)
     except Cancelled:

@@ -1,6 +1,7 @@
 """`kernelwright model` and `models` as a user meets them: real processes, a real sandbox, the built-in compiler."""
 
 import json
+import math
 import struct
 import subprocess
 import sys
@@ -8,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from evaluator.referee.protocol.input_families import GIVEN_WEIGHTS
+from tasks.weights_file import read_weights
 from tests.support.commands import KERNELWRIGHT, environment
+from tests.support.weights import state_file
 
 NET = '''"""A chain of element-wise operators, a product, and a softmax."""
 
@@ -65,23 +69,23 @@ def command(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedP
     )
 
 
-def safetensors(shapes: dict[str, list[int]]) -> bytes:
-    """A file of zeros."""
-    header, at = {}, 0
-    for name, shape in shapes.items():
-        size = 4
-        for side in shape:
-            size *= side
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + bytes(at)
+def weights_file(shapes: dict[str, list[int]]) -> bytes:
+    """Weights of which each lies between 0 and 1."""
+
+    def raw(count: int) -> bytes:
+        return struct.pack(f"<{count}f", *(index % 97 / 97 for index in range(count)))
+
+    return state_file({name: ("F32", shape, raw(math.prod(shape))) for name, shape in shapes.items()})
 
 
 @pytest.mark.docker
 def test_a_model_becomes_faster_and_runs_with_pytorch_alone(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET + GROUPS)
-    done = command(tmp_path, "model", "net.py", "--rounds", "1", "--out", "faster", "--json")
+    (tmp_path / "w.safetensors").write_bytes(
+        weights_file({"scale": [1024], "out.weight": [32, 1024], "out.bias": [32]})
+    )
+    flags = ("--state", "w.safetensors", "--rounds", "1", "--out", "faster", "--json")
+    done = command(tmp_path, "model", "net.py", *flags)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert (found["schema"], found["status"], found["stage"]) == ("kernelwright.model/1", "done", "done")
@@ -89,6 +93,7 @@ def test_a_model_becomes_faster_and_runs_with_pytorch_alone(tmp_path: Path) -> N
     assert found["proof"]["speedup"]["eager"]["value"] > 1
     checked = [each["inputs"] for each in found["proof"]["correctness"]["checks"] if each["passed"]]
     assert {"shape group 0", "shape group 1"} <= set(checked), "other shapes are part of the proof"
+    assert GIVEN_WEIGHTS in checked, "so are the weights"
     faster = tmp_path / "faster"
     assert {path.stem for path in (faster / "kernels").iterdir()} == set(found["kept"])
     used = subprocess.run(
@@ -99,7 +104,9 @@ def test_a_model_becomes_faster_and_runs_with_pytorch_alone(tmp_path: Path) -> N
     assert [(run["id"], run["status"]) for run in listed["runs"]] == [(1, "done")]
     shown = command(tmp_path, "models", "show", "1")
     assert "as it is   inputs of get_input_groups() run the original code" in shown.stdout
-    assert "get_input_groups() run the original code" in (faster / "report.md").read_text()
+    report = (faster / "report.md").read_text()
+    assert "get_input_groups() run the original code" in report
+    assert read_weights((tmp_path / "w.safetensors").read_bytes()).digest in report
     assert all(words in shown.stdout for words in ("with kernels", "verdict    passed", "faster/model.py", "kept"))
     again = command(tmp_path, "models", "resume", "1")
     assert (again.returncode, again.stderr.count("model run 1 is done")) == (2, 1)
@@ -118,7 +125,7 @@ def test_a_plan_spends_nothing_and_names_what_stays_as_it_is(tmp_path: Path) -> 
 @pytest.mark.docker
 def test_weights_of_another_model_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
-    (tmp_path / "w.safetensors").write_bytes(safetensors({"scale": [1024], "out.weight": [32, 512]}))
+    (tmp_path / "w.safetensors").write_bytes(weights_file({"scale": [1024], "out.weight": [32, 512]}))
     done = command(tmp_path, "model", "net.py", "--plan", "--state", "w.safetensors")
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
