@@ -139,7 +139,7 @@ def evaluate(
                 "champion_source": champion,
                 "champion_cache": built_before,
                 "peaks": {} if peaks is None else peaks.get(probed, described),
-                "weights": [] if weights is None else [row.to_json() for row in weights.rows],
+                "weights": None if weights is None else [row.to_json() for row in weights.rows],
             },
             device=device,
             sandbox=sandbox,

@@ -22,7 +22,7 @@ from service.jobs.liveness import LOST, job_heartbeat, job_lost, require_owned, 
 from service.jobs.persistence import save_evaluation, save_task
 from service.settings import Settings
 from service.tasks import find_task
-from tasks.outcomes import DISQUALIFYING, Verdict, is_ranked
+from tasks.outcomes import Verdict, is_disqualifying, is_ranked
 from tasks.restrict import restrict
 from tasks.task import Task
 from tasks.weights_file import Weights
@@ -212,7 +212,7 @@ def repeat_summary(results: Sequence[Mapping[str, Any]], asked: int) -> dict[str
 
 
 def _pooled(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
-    if any(result["verdict"] in DISQUALIFYING for result in results):
+    if any(is_disqualifying(result["verdict"], result.get("code")) for result in results):
         return {}
     passed = [result for result in results if result["verdict"] == Verdict.PASSED]
     ranked = [result for result in passed if is_ranked(result.get("tags") or ())]

@@ -42,6 +42,9 @@ NOT_JUDGED = frozenset({Verdict.TASK_INVALID, Verdict.SANDBOX_ERROR})
 DISQUALIFYING = frozenset({Verdict.WRONG_OUTPUT, Verdict.INTEGRITY})
 """Verdicts that prove a candidate wrong, whatever other evaluations of it found. The others may be the host's doing."""
 
+GIVEN_WEIGHTS = "given_weights"
+"""The code of outputs that are wrong with weights that one evaluation was given, which others know nothing of."""
+
 NO_CANDIDATE = "no_candidate"
 """Takes the place of a verdict if a round brought no candidate."""
 
@@ -102,6 +105,7 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "configuration": "Its result is right with its first configuration and wrong with another one.",
         "order": "Its result depends on the order in which blocks and threads run.",
         "state": "Its parameters or buffers are not what the reference's are after the same calls.",
+        GIVEN_WEIGHTS: "It is right with parameters that the referee draws, and wrong with the given weights.",
     },
     Verdict.INTEGRITY: {
         "forged_result": "Its process sent what no honest runner sends.",
@@ -121,6 +125,7 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "protocol": "The reference's process did not answer what it was asked.",
         "failed": "The op could not be run.",
         "no_outputs": "The op returns nothing.",
+        "weights": "The weights that were given are not those of the op, or it overflows with them.",
         "shape_changes": "An output has another shape for other inputs.",
         "all_zero": "An output is all zeros, so returning zeros would pass.",
         "constant_output": "An output is the same for different inputs.",
@@ -399,6 +404,11 @@ def clock_of(tags: Iterable[str]) -> Clock:
     """What the figures of a candidate that passed with these tags are made of."""
     named = set(tags)
     return next((clock for clock in (CYCLES, INSTRUCTIONS) if clock.name in named), WALL)
+
+
+def is_disqualifying(verdict: str, code: str | None) -> bool:
+    """Whether an evaluation proves a candidate wrong, whatever other evaluations of it found."""
+    return verdict in DISQUALIFYING and code != GIVEN_WEIGHTS
 
 
 def is_ranked(tags: Iterable[str]) -> bool:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 MAX_STATE_BYTES = 2 << 30
-_MAX_HEADER_BYTES = 32 << 20
+_MAX_HEADER_BYTES = 8 << 20
 _MAX_DIMENSIONS = 64
 _REMEDY = "save Model().state_dict() of the model's file by safetensors.torch.save_file"
 _DTYPES = {
@@ -78,7 +78,7 @@ def read_weights(data: bytes) -> Weights:
         raise WeightsError(f"larger than {MAX_STATE_BYTES >> 30} GiB; optimize a part of the model")
     try:
         return _read(data)
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
         raise WeightsError(f"cannot be read as a safetensors file: {str(error)[:400]}; {_REMEDY}") from error
 
 
@@ -91,6 +91,8 @@ def _read(data: bytes) -> Weights:
     header = json.loads(data[8 : 8 + length].decode(), object_pairs_hook=_unique)
     elements = data[8 + length :]
     header.pop("__metadata__", None)
+    if not header:
+        raise ValueError("it holds no tensor")
     rows = [_row(name, entry, len(elements)) for name, entry in header.items()]
     rows.sort(key=lambda row: (row.begin, row.end))
     position = 0
@@ -108,7 +110,10 @@ def _row(name: str, entry: Any, held_bytes: int) -> WeightRow:
     if entry["dtype"] not in _DTYPES:
         raise ValueError(f"{name[:200]} is of the dtype {str(entry['dtype'])[:20]}, which cannot be read")
     dtype, itemsize = _DTYPES[entry["dtype"]]
+    if not isinstance(entry["shape"], list):
+        raise ValueError(f"the shape of {name[:200]} is no list")
     shape = tuple(_whole(size) for size in entry["shape"])
+    _whole(math.prod(max(size, 1) for size in shape))
     if end > held_bytes:
         raise ValueError(f"it is cut off: {name[:200]} ends at byte {end} of its elements, and there are {held_bytes}")
     if len(shape) > _MAX_DIMENSIONS or end - begin != math.prod(shape) * itemsize:

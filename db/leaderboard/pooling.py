@@ -8,7 +8,7 @@ Among these, trials count only if there is nothing else, because they choose and
 those with cold caches only if there are no others, because they measured something else. Retracted evaluations do not
 count.
 
-**Refused once.** If any evaluation of the candidate on the board found it wrong (`DISQUALIFYING`), it has no figure
+**Refused once.** If any evaluation of the candidate on the board found it wrong (`is_disqualifying`), it has no figure
 there: what passes only sometimes is not correct, and asking again must not help. Verdicts that a busy host can cause
 (crashed, timed out, out of memory, build failed) do not disqualify. An operator who finds that the refusal was a
 mistake retracts it.
@@ -23,7 +23,7 @@ from typing import Protocol
 
 from db.leaderboard.rules import Tier
 from db.records import Measurements
-from tasks.outcomes import COLD, DISQUALIFYING, SLOWER, TAGS, TIE, TRIAL, Verdict, is_ranked
+from tasks.outcomes import COLD, SLOWER, TAGS, TIE, TRIAL, Verdict, is_disqualifying, is_ranked
 
 _NORMAL = 1.959964  # quantile for 95 % of the normal distribution
 # By number of evaluations: Student's quantile for 95 % with one degree of freedom less. For two it would be 12.7, which
@@ -138,6 +138,10 @@ class Evaluated(Protocol):
         """Its verdict."""
 
     @property
+    def code(self) -> str | None:
+        """Its code."""
+
+    @property
     def tags(self) -> tuple[str, ...]:
         """Its tags."""
 
@@ -188,7 +192,7 @@ class CandidateFigure:
 
 def is_disqualified(evaluations: Sequence[Evaluated]) -> bool:
     """Whether any of a candidate's evaluations on a board found it wrong, unless that evaluation was retracted."""
-    return any(each.verdict in DISQUALIFYING and each.retracted_at is None for each in evaluations)
+    return any(is_disqualifying(each.verdict, each.code) and each.retracted_at is None for each in evaluations)
 
 
 def pool_candidate(evaluations: Sequence[Evaluated]) -> Pooled | None:

@@ -156,6 +156,7 @@ class _Evaluation(NamedTuple):
     model: str
     candidate_hash: str
     verdict: str
+    code: str | None
     tags: tuple[str, ...]
     measurements: Measurements
     created_at: datetime
@@ -270,7 +271,7 @@ def _score(row: Mapping[str, Any]) -> Score:
     return Score(row["model"], row["worth"], row["speedup"], row["speedup_low"], row["speedup_high"])
 
 
-def _evaluations(*conditions: ColumnElement[bool]) -> Select[Any]:
+def _evaluations(*conditions: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
     """A query for the evaluations that count on the leaderboard, board by board."""
     on_board = (JobRow.task_id, EvaluationRow.platform, EvaluationRow.device, EvaluationRow.sandbox)
     return (
@@ -281,6 +282,7 @@ def _evaluations(*conditions: ColumnElement[bool]) -> Select[Any]:
             _model().label("model"),
             CandidateRow.hash,
             EvaluationRow.verdict,
+            EvaluationRow.code,
             EvaluationRow.tags,
             EvaluationRow.created_at,
             *(getattr(EvaluationRow, name) for name in MEASUREMENTS),
@@ -296,7 +298,8 @@ def _evaluation(row: Any) -> _Evaluation:
     measured = _NOTHING_MEASURED
     if row.verdict == Verdict.PASSED:
         measured = Measurements(*row[-len(MEASUREMENTS) :])
-    return _Evaluation(row.id, row.job_id, row.model, row.hash, row.verdict, tuple(row.tags), measured, row.created_at)
+    known = (row.id, row.job_id, row.model, row.hash, row.verdict, row.code)
+    return _Evaluation(*known, tuple(row.tags), measured, row.created_at)
 
 
 def _model() -> ColumnElement[str]:

@@ -5,12 +5,14 @@ The request is one line of JSON. What follows are the elements of the weights th
 The modes are `evaluate`, `build`, `check`, `profile` and `device`.
 """
 
+import io
 import json
 import os
 import signal
 import socket
 import sys
 import time
+from typing import cast
 
 _STARTED_AHEAD_S = 0.25  # longer than it takes to read a request that lay ready
 
@@ -40,16 +42,17 @@ def main() -> int:
 
         torch.set_num_threads(1)  # only the referee's own, since the runners' processes have been forked from
         procfs.sleep_exactly()
-        told, _, weights = sys.stdin.buffer.read().partition(b"\n")
-        request = Request.from_json(json.loads(told))
+        request = Request.from_json(json.loads(sys.stdin.buffer.readline()))
         # A referee that was started ahead has imported torch before the request came, so that time does not count.
         waited = time.perf_counter() - ready > _STARTED_AHEAD_S
         imported_s = 0.0 if waited else ready - start
         if "compile" not in request.baselines and len(fork_servers) > 1:
             _end(fork_servers.pop())  # nothing may import while calls are timed
-        pool = RunnerPool(
-            request, fork_servers[0][1], fork_servers[-1][1], os.environ["TMPDIR"], weights=bytearray(weights)
-        )
+        pool = RunnerPool(request, fork_servers[0][1], fork_servers[-1][1], scratch=os.environ["TMPDIR"])
+        size = sum(end - begin for *_, begin, end in request.weights or ())
+        if size <= pool.weights_limit_bytes:  # else they are refused unread
+            pool.weights = bytearray(size)
+            cast("io.BufferedReader", sys.stdin.buffer).readinto(pool.weights)
         modes = {
             "evaluate": lambda pool: Evaluation(pool).run(),
             "build": build_only.run,

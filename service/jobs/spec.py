@@ -24,7 +24,7 @@ SANDBOX = "sandbox"
 DEVICE_TEXT = "device_text"
 """The option of a job that holds what its models are told of the device. It is stored once, before the first prompt."""
 
-STATE, OUT = "state", "out"
+STATE, WEIGHTS, OUT = "state", "weights", "out"
 """Options of a job over a whole model: a file with its weights, and where the result goes."""
 
 MODEL_PLATFORMS = ("cpu",)

@@ -13,7 +13,7 @@ from db.store import Store
 from service.batches.manage import requeue_regions
 from service.errors import BadRequest, Conflict
 from service.jobs.batch_budget import worst_paid_usd
-from service.jobs.spec import for_provider, settings_of
+from service.jobs.spec import STATE, for_provider, settings_of
 from service.settings import Settings, override
 from service.submissions.access import NotAllowed, Principal, Role, require, require_owner
 from service.submissions.enqueue import check_submission, queue_job
@@ -146,6 +146,11 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
     with store.write() as session:
         job = jobs.get_job(session, job_id)
         require_owner(principal, job.user, f"job {job_id}", "resume")
+        if job.options.get(STATE) is not None:
+            raise Conflict(
+                f"job {job_id} reads weights from a file of the machine that it began on: there "
+                f"`kernelwright models resume {job_id}` goes on"
+            )
         if job.status is JobStatus.DONE:
             raise Conflict(f"job {job_id} is done ({job.stop_reason}); submit a new one")
         if job.status not in RESUMABLE:

@@ -33,6 +33,7 @@ from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, LocalEvaluator
 from service.jobs.spec import (
     OUT,
     STATE,
+    WEIGHTS,
     MeasurementTarget,
     check_model_platform,
     options_of,
@@ -84,11 +85,10 @@ def optimize_model(
     model = find_task(ref, store=store)
     if out is not None:
         check_folder(out)
-    if state is not None:
-        read_state(state)
+    weights = None if state is None else read_state(state)
     if settings.api_key_file is not None:
         read_key(settings.api_key_file)
-    options = options_of_run(options_of(settings) | {"ref": ref}, state=state, out=out)
+    options = options_of_run(options_of(settings) | {"ref": ref}, state=state, weights=weights, out=out)
 
     add_job = new_claim(model, settings, options, kind="model")
 
@@ -127,6 +127,7 @@ def resume_model(
     if job.status is JobStatus.QUEUED:
         raise Conflict(f"model run {run_id} waits for a worker; `kernelwright worker` starts one")
 
+    _weights_of(job)  # before anything is changed
     busy = Conflict(f"model run {run_id} is being worked on by another process")
     settings, restart = resumed_claim(job, settings, name=f"model run {run_id}", busy=busy)
 
@@ -206,8 +207,20 @@ def _claim_and_run(
 
 
 def _weights_of(job: JobRecord) -> Weights | None:
+    """The weights that a run was begun with.
+
+    Raises:
+        BadRequest: their file cannot be read, or holds others now.
+    """
     path = job.options.get(STATE)
-    return None if path is None else read_state(Path(str(path)))
+    if path is None:
+        return None
+    weights = read_state(Path(str(path)))
+    if job.options.get(WEIGHTS) not in (None, weights.digest):
+        raise BadRequest(
+            f"--state {path}: holds other weights than when run {job.id} began; put them back, or start anew"
+        )
+    return weights
 
 
 def how_it_ended(error: BaseException, cancel: CancelToken) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from service.jobs.liveness import require_owned
 from service.jobs.persistence import save_task
 from service.jobs.query import cancel_requested, end_job
 from service.jobs.run import NOTHING_TO_WORK_WITH, JobEvaluator
-from service.jobs.spec import OUT, STATE
+from service.jobs.spec import OUT, STATE, WEIGHTS
 from service.settings import Settings
 from service.submissions.enqueue import kept_options
 from service.whole_models.assemble import Assembler, Assembly, Trial, chosen, kernels_of, source_of
@@ -31,6 +31,7 @@ from service.whole_models.plan import Plan, capture_model, plan_json, plan_of
 from service.whole_models.prove import SLOWER, Prover, outcome
 from tasks.outcomes import Verdict, candidate_hash
 from tasks.task import Task
+from tasks.weights_file import Weights
 from whole_models.put_back import put_back
 from whole_models.regions import counted_ms, to_gain_ms
 
@@ -360,11 +361,14 @@ def files_of(model: Task, plan: Plan, assembly: Assembly) -> Mapping[str, str]:
     return {**delivered.files, CANDIDATE_FILE: assembly.source}
 
 
-def options_of_run(job_options: Mapping[str, Any], *, state: Path | None, out: Path | None) -> dict[str, Any]:
-    """The options of a job over a model: those of any job, and its own."""
+def options_of_run(
+    job_options: Mapping[str, Any], *, state: Path | None, weights: Weights | None, out: Path | None
+) -> dict[str, Any]:
+    """The options of a job over a model: those of any job, and its own. `weights` are what the file `state` holds."""
     return {
         **job_options,
         STATE: None if state is None else str(state.absolute()),
+        WEIGHTS: None if weights is None else weights.digest,
         OUT: None if out is None else str(out.absolute()),
     }
 

@@ -89,7 +89,7 @@ def test_what_is_right_with_drawn_parameters_alone_is_refused(
     assert judged(shared_docker_sandbox, candidate(old, new), None).passed
     found = judged(shared_docker_sandbox, candidate(old, new), file_with())
     assert found.verdict is Verdict.WRONG_OUTPUT
-    assert GIVEN_WEIGHTS in found.message
+    assert (found.code, GIVEN_WEIGHTS in found.message) == ("given_weights", True)
     assert found.message.endswith("right with the parameters that the referee draws")
 
 
@@ -111,5 +111,40 @@ def test_weights_of_another_model_are_refused_by_name(
     shared_docker_sandbox: Sandbox, weights: Weights, said: str
 ) -> None:
     found = judged(shared_docker_sandbox, candidate(), weights)
-    assert found.verdict is Verdict.TASK_INVALID
+    assert (found.verdict, found.code) == (Verdict.TASK_INVALID, "weights")
     assert "the weights are not those of this model" in found.message and said in found.message
+
+
+def test_weights_with_which_the_reference_overflows_prove_nothing(shared_docker_sandbox: Sandbox) -> None:
+    found = judged(shared_docker_sandbox, candidate(), file_with(float("nan")))
+    assert (found.verdict, found.code) == (Verdict.TASK_INVALID, "weights")
+    assert "most of output" in found.message and "NaN or infinite" in found.message
+
+
+TIED_APART = candidate("self.same = self.scale", "self.same = nn.Parameter(self.scale.detach().clone())")
+UNDER_THE_OTHER_NAME = candidate("self.same = self.scale", "").replace("self.scale", "self.same")
+
+
+@pytest.mark.parametrize("source", [TIED_APART, UNDER_THE_OTHER_NAME])
+@pytest.mark.parametrize("name", ["scale", "same"])
+def test_a_tensor_with_two_names_may_be_in_the_file_under_either_and_two_in_a_candidate(
+    shared_docker_sandbox: Sandbox, source: str, name: str
+) -> None:
+    mask = ("BOOL", [256], bytes(index % 2 for index in range(256)))
+    tensors = {name: ("F32", [256], struct.pack("<f", 3.0) * 256), "mask": mask}
+    found = judged(shared_docker_sandbox, source, read_weights(state_file(tensors)))
+    assert found.passed, found.message
+
+
+def test_a_file_of_another_dtype_is_rounded_to_the_models_for_all(shared_docker_sandbox: Sandbox) -> None:
+    """The candidate keeps more digits of a parameter than the reference has, and may."""
+    half = OP.replace("torch.rand(256) + 0.5)", "(torch.rand(256) + 0.5).bfloat16())")
+    wide = candidate("torch.rand(256) + 0.5)", "(torch.rand(256) + 0.5).bfloat16().float())")
+    task = task_from_source(half, name="op")
+    mask = ("BOOL", [256], b"\1" * 256)
+    weights = read_weights(state_file({"scale": ("F32", [256], struct.pack("<f", 1.2345678) * 256), "mask": mask}))
+    found = evaluate(
+        task, wide, sandbox=shared_docker_sandbox, platform=load_platform("cpu"), effort=EFFORT, weights=weights
+    )
+    assert found.passed, found.message
+    assert families(found)[GIVEN_WEIGHTS]

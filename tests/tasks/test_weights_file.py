@@ -52,6 +52,11 @@ WRONG = {
     ),
     "bytes of elements and names": state_file(STATE) + b"more",
     "a size or an offset that is none": state_file({"weight": ("F32", [-2], ONE_TWO)}),
+    "it holds no tensor": state_file({}, __metadata__={"format": "pt"}),
+    "the shape of a is no list": state_file({}, a={"dtype": "U8", "shape": {}, "data_offsets": [0, 1]}) + b"1",
+    "a size or an offset that is none;": state_file(
+        {}, a={"dtype": "U8", "shape": [1 << 61, 1 << 61, 0], "data_offsets": [0, 0]}
+    ),
     "a name twice": (lambda text: len(text).to_bytes(8, "little") + text)(b'{"a": 1, "a": 2}'),
 }
 

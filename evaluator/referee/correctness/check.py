@@ -11,7 +11,7 @@ from ..errors import Finding, RunnerFailed, of_candidate, of_task
 from ..isolation.calls import Call, InputSet, tensor
 from ..isolation.handle import RunnerHandle
 from ..pool import input_supply
-from ..pool.runner_pool import RunnerPool
+from ..pool.runner_pool import RunnerPool, task_step
 from ..protocol import input_families
 from ..protocol.tensors import TensorRow, Tree, bytes_needed
 from . import accuracy, call_outputs, difference, given_weights, state_check
@@ -279,35 +279,35 @@ class Examination:
             Finding: the candidate is wrong, or the weights are not those of the reference.
         """
         pool, family = self.pool, input_families.GIVEN_WEIGHTS
-        weights = given_weights.given(pool)
-        if weights is None:
+        if pool.request.weights is None:
             return
         assert pool.state is not None
-        drawn = state_check.values_by_name(*pool.state)
         inputs = input_supply.make_inputs(pool, self.reference)
+        with task_step("loading the given weights"):
+            given = given_weights.load(pool, self.reference)
         try:
-            self._load(weights)
-            pool.platform.set_state(drawn | state_check.values_by_name(*weights))
+            self._load(given)
             want, _ = self._ask(family, inputs)
             assert want is not None, "inputs as generated are never left out"
+            given_weights.refuse_overflow(want)
             self.following, self.earlier = (), []  # outputs of earlier calls have been let go of
             self._judge(family, inputs, want)
         except Finding as finding:
             if finding.verdict == "wrong_output":
+                finding.code = "given_weights"
                 finding.message += _WRONG_WITH_GIVEN
             raise
+        with task_step("loading its parameters"):
+            pool.load_state(self.reference)
         self._load(pool.state)
-        pool.platform.set_state(drawn)
 
     def _load(self, state: tuple[Tree, list[torch.Tensor]]) -> None:
-        try:
-            self.pool.load_state(self.reference, state)
-        except RunnerFailed as failure:
-            raise of_task(failure, doing="loading weights") from None
+        """Give the candidate a state of the reference's, and the platform where it keeps that itself."""
         try:
             self.pool.load_state(self.candidate, state)
         except RunnerFailed as failure:
             raise of_candidate(failure, building=False, doing="loading weights") from None
+        self.pool.platform.set_state(state_check.values_by_name(*state))
 
     def _state_after_a_call(self, handle: RunnerHandle, inputs: InputSet) -> dict[str, torch.Tensor]:
         self.pool.load_state(handle)

@@ -176,7 +176,8 @@ class RunnerHandle:
         known = self.stopped
         procfs.stop(known)
         newest = procfs.newest_pid()
-        if not procfs.wait_stopped(known) or newest != self._newest:
+        seen_for_s = time.perf_counter() - self._frozen_at
+        if not procfs.wait_stopped(known) or newest != self._newest or seen_for_s >= _NO_WRAP_S:
             self._freeze()
             self._shared.account.allow(self.stopped, born=set(self.stopped) - set(known))
         procfs.wait_off_processor(self.stopped)

@@ -17,7 +17,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_TIMERSLACK = 29
 _LOOKS_EVERY_S = 20e-6
 _SCANS = 3  # before all processes are signalled at once
-_MOST_WATCHED = 64
+_MOST_WATCHED = 2 * (os.cpu_count() or 1) + 16  # threads; a process may have more than we may have files
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
@@ -160,20 +160,22 @@ class ThreadWatch:
     def __init__(self) -> None:
         self._loadavg = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
         self._pids: list[int] = []
-        self._states: dict[str, int] = {}  # open files, by the thread's folder
+        self._states: list[int] = []  # an open file for each thread
         self._every_thread = True
 
     def watch(self, pids: Iterable[int]) -> None:
         """Watch all threads that these processes have now, and no others."""
         self._pids = list(pids)
-        threads = {thread for pid in self._pids for thread in _threads_of(pid)}
-        self._every_thread = len(threads) <= _MOST_WATCHED  # a process may have more threads than we may have files
-        for gone in self._states.keys() - (threads if self._every_thread else set()):
-            os.close(self._states.pop(gone))
-        if self._every_thread:
-            for new in threads - self._states.keys():
+        # All files are opened anew: one that is open belongs to a thread, and another one may have its number now.
+        self._forget()
+        threads = [thread for pid in self._pids for thread in _threads_of(pid)]
+        self._every_thread = len(threads) <= _MOST_WATCHED
+        try:
+            for thread in threads if self._every_thread else ():
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                    self._states[new] = os.open(f"{new}/stat", os.O_RDONLY | os.O_CLOEXEC)
+                    self._states.append(os.open(f"{thread}/stat", os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:  # this process has as many open files as it may have
+            self._every_thread = False
 
     def wait_stopped(self, *, timeout_s: float = 0.005) -> bool:
         """Wait until the threads that are watched have stopped, or are gone.
@@ -184,7 +186,7 @@ class ThreadWatch:
         if not self._every_thread:
             return wait_stopped(self._pids, timeout_s=timeout_s)
         deadline = time.monotonic() + timeout_s
-        for file in self._states.values():
+        for file in self._states:
             while not _is_stopped_by(file):
                 if time.monotonic() > deadline:
                     return False
@@ -197,9 +199,12 @@ class ThreadWatch:
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self._loadavg, *self._states.values()):
-            os.close(file)
-        self._states = {}
+        os.close(self._loadavg)
+        self._forget()
+
+    def _forget(self) -> None:
+        while self._states:
+            os.close(self._states.pop())
 
 
 def _threads_of(pid: int | str) -> list[str]:

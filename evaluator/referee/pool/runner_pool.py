@@ -62,7 +62,7 @@ class Request:
     rules: tuple[str, ...] = ()  # other accuracy rules to report on: `kernelbench`
     architectures: tuple[str, ...] = ARCHITECTURES  # what kernels for GPUs are compiled for
     peaks: dict[str, tuple[float, int]] = field(default_factory=dict)  # what the device has shown: rate, how often
-    weights: list[list[Any]] = field(default_factory=list)  # given ones: name, dtype, shape, and bytes from and before
+    weights: list[list[Any]] | None = None  # given ones: name, dtype, shape, and bytes from and before
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Request":
@@ -104,6 +104,11 @@ class RunnerPool:
         self.platform.open(self)
         self.kernel_built = self.request.compile_cache if self.request.source_kernel else ""
         self.account = self.platform.account()
+
+    @property
+    def weights_limit_bytes(self) -> int:
+        """The most that given weights may take."""
+        return self.memory_bytes // 3
 
     @property
     def names(self) -> state_check.Names:

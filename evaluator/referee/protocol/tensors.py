@@ -160,12 +160,9 @@ def leaves(spec: Any) -> list[int]:
 
 
 def only_tensors(spec: Any) -> bool:
-    """Whether every leaf of a spec is a tensor, so that it says nothing of any value.
-
-    Raises:
-        TreeError: the spec is malformed.
-    """
-    return None not in _leaves(spec, 0)
+    """Whether a spec holds nothing but tensors in lists and tuples, so that it says nothing of any value."""
+    ((kind, body),) = spec.items()
+    return kind == "tensor" or (kind in ("list", "tuple") and all(map(only_tensors, body)))
 
 
 def _leaves(spec: Any, depth: int) -> Iterator[int | None]:

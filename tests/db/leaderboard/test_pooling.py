@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from db.leaderboard.pooling import Speedup, is_disqualified, pool_candidate, pool_speedups
 from db.leaderboard.rules import Tier
 from db.records import MEASUREMENTS, Measurements
+from tasks.outcomes import GIVEN_WEIGHTS
 from tests.support.doc_tables import table
 
 COVERAGE = table((Path(__file__).parents[3] / "docs" / "timing.md").read_text(), "pooled")
@@ -184,6 +185,7 @@ class Evaluation:
     speedup: float | None = 2.0
     tags: tuple[str, ...] = ("custom_kernel",)
     verdict: str = "passed"
+    code: str | None = None
     retracted_at: datetime | None = None
     at: int = 0
     others: dict = field(default_factory=dict)
@@ -247,6 +249,12 @@ def test_a_candidate_that_was_once_found_wrong_has_no_figure(verdict):
     assert is_disqualified([*passed, refused])
     refused.retracted_at = NOW
     assert pool_candidate([*passed, refused]).evaluations == 2
+
+
+def test_what_is_wrong_with_the_weights_of_one_evaluation_alone_keeps_its_figure():
+    passed, refused = Evaluation("a"), Evaluation("r", None, verdict="wrong_output", code=GIVEN_WEIGHTS)
+    assert not is_disqualified([passed, refused])
+    assert pool_candidate([passed, refused]).evaluations == 1
 
 
 @pytest.mark.parametrize("verdict", ["crashed", "timed_out", "out_of_memory", "build_failed", "sandbox_error"])

@@ -1,6 +1,7 @@
 """Stopping every process of a user, however it tries to go on."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -216,6 +217,38 @@ def test_a_new_thread_shows_in_the_newest_pid_and_is_watched_when_it_is_looked_f
         procfs.stop([process.pid])
         assert watch.wait_stopped(timeout_s=10)
         process.kill()
+
+
+def test_a_thread_that_has_the_number_of_one_that_is_gone_is_watched(
+    start: Callable[[str], int], watch: procfs.ThreadWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, pid = start(SPIN), start(SPIN)
+    folder = procfs._threads_of(gone)
+    monkeypatch.setattr(procfs, "_threads_of", lambda pid: folder)
+    watch.watch([pid])
+    os.kill(gone, signal.SIGKILL)
+    os.waitpid(gone, 0)
+    assert watch.wait_stopped(timeout_s=0.0)
+    # The number is given out again: what has the name of the old thread's folder is another thread now.
+    opened = os.open
+    monkeypatch.setattr(os, "open", lambda name, flags: opened(name.replace(str(gone), str(pid)), flags))
+    watch.watch([pid])
+    assert not watch.wait_stopped(timeout_s=0.02), "it runs"
+
+
+def test_who_may_open_no_more_files_watches_all_the_same(
+    start: Callable[[str], int], watch: procfs.ThreadWatch
+) -> None:
+    pid = start(THREADS.format(count=9))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 4, hard))  # noqa: PTH208
+    try:
+        watch.watch([pid])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not watch.wait_stopped(timeout_s=0.02)
+    procfs.stop([pid])
+    assert watch.wait_stopped(timeout_s=10)
 
 
 def open_files() -> int:
