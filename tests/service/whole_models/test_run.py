@@ -30,6 +30,8 @@ from service.jobs.local import run_batch
 from service.jobs.spec import task_of
 from service.mock_llm import Entry, Script, When
 from service.settings import Settings, override
+from service.submissions.access import Principal, Role
+from service.submissions.jobs import resume_for
 from service.whole_models import budget
 from service.whole_models.assemble import Assembly
 from service.whole_models.budget import left_to_gain
@@ -38,6 +40,7 @@ from service.whole_models.plan import Plan
 from service.whole_models.prove import SLOWER, Prover, faster_baselines
 from service.whole_models.report import region_rows
 from service.whole_models.run import ModelRun, worth_a_job
+from tasks.weights_file import read_weights
 from tests.support.fast_batches import coder, quick
 from tests.support.model_runs import (
     BREAKS,
@@ -50,6 +53,7 @@ from tests.support.model_runs import (
     queue_captured,
     replace_what_is_slow,
 )
+from tests.support.weights import state_file
 from whole_models.graph import read_captured
 from whole_models.regions import Region, choose, find_regions
 
@@ -59,7 +63,7 @@ def captured() -> str:
     """The capture of `MODEL`, by the program that makes it in a sandbox."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.export uses what torch warns of
-        found = import_module("whole_models.capture.capture").capture(MODEL, b"", compile=False, budget_s=60.0)
+        found = import_module("whole_models.capture.capture").capture(MODEL, compile=False, budget_s=60.0)
     return json.dumps({"ok": True, **found})
 
 
@@ -235,6 +239,30 @@ def test_a_run_that_is_stopped_in_its_search_for_a_proof_goes_on_there(
         run = carry_out(run_id, settings, store).run
         assert run.status is JobStatus.DONE and run.kept
         assert [name for name, _, _ in proofs(run)].count("all") == 1
+
+
+def test_a_run_goes_on_with_the_weights_that_it_began_with_and_where_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        path = tmp_path / "w.safetensors"
+        path.write_bytes(state_file({"weight": ("F32", [1], b"abcd")}))
+        with store.write() as session:
+            digest = read_weights(path.read_bytes()).digest
+            jobs.update_options(session, run_id, state=str(path), weights=digest)
+        path.write_bytes(state_file({"weight": ("F32", [1], b"efgh")}))
+        with pytest.raises(BadRequest, match="holds other weights than when run 1 began"):
+            carry_out(run_id, settings, store)
+        failed = stored(store, run_id)
+        assert failed.status is JobStatus.FAILED
+        path.unlink()
+        with pytest.raises(BadRequest, match=r"w\.safetensors: cannot be read"):
+            carry_out(run_id, settings, store)
+        assert stored(store, run_id) == failed, "what cannot go on is left as it is"
+        with pytest.raises(Conflict, match="`kernelwright models resume 1` goes on"):
+            resume_for(Principal("u", Role.OPERATOR), run_id, settings=settings, store=store)
+        path.write_bytes(state_file({"weight": ("F32", [1], b"abcd")}))
+        assert carry_out(run_id, settings, store).run.status is JobStatus.DONE
 
 
 def test_a_run_without_a_model_to_work_with_says_so_and_can_be_resumed(
