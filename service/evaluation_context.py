@@ -1,6 +1,7 @@
 """Builds platform, sandbox and models for jobs from the settings. Slow modules are imported when they are used."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from tasks.outcomes import CANCELLED
 from tasks.task import Task
 from tasks.weights_file import MAX_STATE_BYTES, Weights, WeightsError, read_weights
 
+_BESIDE_MEASURING_S = 240.0
 WAITING = "waiting for the device: another job measures on it"
 
 
@@ -64,7 +66,7 @@ class EvaluationContext:
         """The limits of one evaluation."""
         settings = self.settings
         return Effort(
-            wall_s=max(Effort.wall_s, 240 + 2 * settings.measure_s),
+            wall_s=wall_s(settings),
             memory_mb=settings.memory_mb,
             measure_budget_s=settings.measure_s,
             precision=settings.precision,
@@ -190,6 +192,16 @@ class EvaluationContext:
         if evaluation.code == CANCELLED:
             raise Cancelled
         return evaluation
+
+
+def wall_s(settings: Settings) -> float:
+    """The time after which an evaluation is ended, finished or not."""
+    return max(Effort.wall_s, _BESIDE_MEASURING_S + 2 * settings.measure_s)
+
+
+def measure_s_for(needed_s: float) -> int:
+    """The least `measure_s` with which an evaluation has so long."""
+    return math.ceil(max(0.0, needed_s - _BESIDE_MEASURING_S) / 2)
 
 
 def read_state(path: Path) -> Weights:

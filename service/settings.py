@@ -13,6 +13,7 @@ from service.errors import BadRequest, KeyUnreadable
 
 PREFIX = "KERNELWRIGHT_"
 MAX_KEY_BYTES = 16 * 1024
+MEASURE_S_MAX = 600
 MIN_SECRET_CHARS = 6  # shorter values are words that may occur in any text
 
 _PRICES = re.compile(r"\d+(\.\d+)?,\d+(\.\d+)?")
@@ -56,7 +57,9 @@ class Settings(BaseSettings):
     api_base: str | None = None
     api_key_file: Path | None = None
     memory_mb: int = Field(8192, ge=1024, le=16 * 1024 * 1024)  # of one evaluation's sandbox
-    measure_s: float = Field(20.0, ge=0.1, le=600)  # for the timed calls of one evaluation; more narrows the intervals
+    measure_s: float = Field(
+        20.0, ge=0.1, le=MEASURE_S_MAX
+    )  # for the timed calls of one evaluation; more narrows the intervals
     precision: float = Field(0.2, ge=0.01, le=1)  # timing stops early at a speedup's interval of this share of it
     baselines: str = "eager,compile"  # by commas; eager alone where torch.compile takes too long
     architectures: str = ",".join(ARCHITECTURES)  # by commas: what kernels for GPUs are compiled for

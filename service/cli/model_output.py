@@ -179,6 +179,8 @@ def _show_times(found: Mapping[str, Any]) -> None:
 
 
 def _show_stays(found: Mapping[str, Any]) -> None:
+    if found.get("too_slow"):
+        print(f"too slow   {found['too_slow']}")
     if found.get("shape_groups"):
         print(f"as it is   {OTHER_SHAPES}")
     for each in found.get("stays_eager", ()):

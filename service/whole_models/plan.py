@@ -11,10 +11,17 @@ from agents.llm.models import is_builtin
 from service.cancellation import Cancelled, CancelToken
 from service.device_lock import DeviceLockSandbox
 from service.errors import BadRequest
-from service.evaluation_context import WAITING, EvaluationContext, open_evaluation_context, read_state
+from service.evaluation_context import (
+    WAITING,
+    EvaluationContext,
+    measure_s_for,
+    open_evaluation_context,
+    read_state,
+    wall_s,
+)
 from service.jobs.export import write_whole
 from service.jobs.spec import check_model_platform
-from service.settings import Settings
+from service.settings import MEASURE_S_MAX, Settings
 from tasks.declarations import declarations_of
 from tasks.load import task_from_source
 from tasks.task import Task
@@ -30,6 +37,9 @@ SUITE = "regions"
 WHOLE = "whole"
 """The kind of a region that is all of a graph."""
 
+CALLS = 450
+"""Calls of eager that an evaluation of a model takes as long as, at least: 430 and 480 for two of 0.4 s."""
+
 CAPTURE_S = 60.0
 MODULE_DEPTH = 2  # parts of a module's path in the table of modules
 
@@ -41,7 +51,8 @@ OTHER_SHAPES = "inputs of get_input_groups() run the original code: kernels are 
 class Plan:
     """A captured model, its regions by share, those that jobs may be for, and the task of each of these by name.
 
-    `shape_groups`: the model's file has inputs of other shapes, which no kernel is for.
+    `shape_groups`: the model's file has inputs of other shapes, which no kernel is for. `too_slow`: why the model
+    cannot be judged in the time that an evaluation has; empty if it can.
     """
 
     captured: Captured
@@ -49,6 +60,7 @@ class Plan:
     chosen: tuple[Region, ...]
     tasks: Mapping[str, Task]
     shape_groups: bool = False
+    too_slow: str = ""
 
 
 def plan_of(model: Task, capture: bytes, settings: Settings) -> Plan:
@@ -71,7 +83,28 @@ def plan_of(model: Task, capture: bytes, settings: Settings) -> Plan:
         for region in chosen
     }
     groups = declarations_of(model.source).shape_groups
-    return Plan(captured, regions, chosen, {name: _in_suite(task) for name, task in tasks.items()}, groups)
+    return Plan(
+        captured,
+        regions,
+        chosen,
+        {name: _in_suite(task) for name, task in tasks.items()},
+        groups,
+        too_slow_text(captured.eager_ms, settings),
+    )
+
+
+def too_slow_text(eager_ms: float, settings: Settings) -> str:
+    """Why a model whose call takes so long cannot be judged in the time that an evaluation has; empty if it can."""
+    needed_s, limit_s = CALLS * eager_ms / 1e3, wall_s(settings)
+    if needed_s <= limit_s:
+        return ""
+    enough_s = measure_s_for(needed_s)
+    more = f", or allow more (KERNELWRIGHT_MEASURE_S={enough_s})" if enough_s <= MEASURE_S_MAX else ""
+    return (
+        f"a call takes {eager_ms / 1e3:.3g} s, and judging a model takes as long as {CALLS} of them: "
+        f"{needed_s / 60:.0f} minutes, where an evaluation has {limit_s / 60:.0f}; "
+        f"give get_inputs() a smaller batch{more}"
+    )
 
 
 def plan_once(
@@ -131,6 +164,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "kernels_ms": [list(pair) for pair in captured.kernels_ms],
         "stays_eager": [asdict(each) for each in captured.stays_eager],
         "shape_groups": plan.shape_groups,
+        "too_slow": plan.too_slow,
         "waited_share": captured.waited_share,
         "noisy": captured.is_noisy,
         "operators": sum(len(graph.nodes) for graph in captured.graphs),

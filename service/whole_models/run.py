@@ -157,6 +157,8 @@ class ModelRun:
     def _optimize(self, plan: Plan) -> None:
         """Have a job run for each region that is worth it, those that could gain most first, while enough is left."""
         if self._run().batch_id is None:
+            if plan.too_slow:  # before anything is paid for
+                raise BadRequest(f"{self._model.id}: {plan.too_slow}")
             self._store(lambda session: self._queue_jobs(session, plan))
         run = self._run()
         if run.stage != "optimize" or run.batch_id is None:

@@ -29,14 +29,14 @@ from service.jobs.liveness import this_process
 from service.jobs.local import run_batch
 from service.jobs.spec import task_of
 from service.mock_llm import Entry, Script, When
-from service.settings import Settings, override
+from service.settings import Settings, load_settings, override
 from service.submissions.access import Principal, Role
 from service.submissions.jobs import resume_for
 from service.whole_models import budget
 from service.whole_models.assemble import Assembly
 from service.whole_models.budget import left_to_gain
 from service.whole_models.local import Watching, optimize_model, read_report, run_queued_job
-from service.whole_models.plan import Plan
+from service.whole_models.plan import Plan, too_slow_text
 from service.whole_models.prove import SLOWER, Prover, faster_baselines
 from service.whole_models.report import region_rows
 from service.whole_models.run import ModelRun, worth_a_job
@@ -239,6 +239,35 @@ def test_a_run_that_is_stopped_in_its_search_for_a_proof_goes_on_there(
         run = carry_out(run_id, settings, store).run
         assert run.status is JobStatus.DONE and run.kept
         assert [name for name, _, _ in proofs(run)].count("all") == 1
+
+
+@pytest.mark.parametrize(
+    ("eager_ms", "measure_s", "said"),
+    [
+        (900.0, 20.0, ""),
+        (1000.0, 20.0, "8 minutes, where an evaluation has 7; give get_inputs() a smaller batch, or allow more "),
+        (1000.0, 20.0, "(KERNELWRIGHT_MEASURE_S=105)"),
+        (1000.0, 105.0, ""),
+        (3200.0, 600.0, ""),
+        (3201.0, 20.0, "24 minutes, where an evaluation has 7; give get_inputs() a smaller batch"),
+    ],
+)
+def test_a_model_that_cannot_be_judged_in_time_is_told_with_the_remedy(
+    eager_ms: float, measure_s: float, said: str
+) -> None:
+    text = too_slow_text(eager_ms, override(load_settings(), measure_s=measure_s))
+    assert (said in text) if said else (text == "")
+
+
+def test_nothing_is_spent_on_a_model_that_cannot_be_judged_in_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    slow = json.dumps({**json.loads(captured), "eager_ms": 5000.0})
+    with begun(monkeypatch, tmp_path, slow, [2.0]) as (run_id, settings, store):
+        with pytest.raises(BadRequest, match=r"a call takes 5 s, .* give get_inputs\(\) a smaller batch$"):
+            carry_out(run_id, settings, store)
+        run = stored(store, run_id)
+        assert (run.status, run.batch_id, run.plan["too_slow"][:14]) == (JobStatus.FAILED, None, "a call takes 5")
 
 
 def test_a_run_goes_on_with_the_weights_that_it_began_with_and_where_they_are(
