@@ -144,7 +144,11 @@ class RunnerHandle:
         self._poll.register(self._sock, select.POLLIN)
         self._poll.register(self._pidfd, select.POLLIN)
         self._threads = procfs.ThreadWatch()
-        self._freeze()
+        try:
+            self._freeze()
+        except RunnerFailed:
+            self.close()
+            raise
 
     @property
     def memory_bytes(self) -> int:

@@ -288,9 +288,9 @@ class Platform(Protocol):
         ...
 
     def own_code(
-        self, candidate: "RunnerHandle", inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
+        self, candidate: "RunnerHandle", inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float, brief: bool
     ) -> OwnCode:
-        """How much of the candidate's time goes into code of its own.
+        """How much of the candidate's time goes into code of its own; with `brief`, a rough answer will do.
 
         Raises:
             RunnerFailed: the candidate failed meanwhile.

@@ -278,7 +278,7 @@ class CountedPlatform(ABC):
         return True
 
     def own_code(
-        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
+        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float, brief: bool
     ) -> OwnCode:
         """All of it."""
         return OwnCode(1.0)

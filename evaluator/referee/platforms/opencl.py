@@ -51,11 +51,12 @@ class OpenclPlatform:
         return code_sampling.has_own_code(candidate, reference, _kernels(candidate))
 
     def own_code(
-        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
+        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float, brief: bool
     ) -> OwnCode:
         """See `code_sampling.own_code`: PoCL's kernels are its own, and no other native code is."""
-        kernels = _kernels(candidate)
-        return code_sampling.own_code(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s, kernels=kernels)
+        return code_sampling.own_code(
+            candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s, brief=brief, kernels=_kernels(candidate)
+        )
 
 
 def _kernels(candidate: RunnerHandle) -> str:

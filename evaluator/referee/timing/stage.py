@@ -297,7 +297,9 @@ class TimingStage:
             timeout_s = self.pool.request.call_timeout_s
             if not self.plan.trial:
                 self._see_repeated(candidate, inputs, call_s, timeout_s)
-            found = self.pool.platform.own_code(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s)
+            found = self.pool.platform.own_code(
+                candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s, brief=self.plan.trial
+            )
         self.own_share = found.share
         self.profile |= found.facts
 

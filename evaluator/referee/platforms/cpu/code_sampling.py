@@ -29,6 +29,7 @@ GENERATED_CODE = "[generated code]"
 _IN_NO_SYSTEM_CALL = "-1"
 _INSTALLED = (sys.prefix, sys.base_prefix, "/usr", "/lib")
 _SAMPLES = 48
+_FEW_SAMPLES = 16  # where a rough answer will do
 _BUDGET_S = 0.6
 _PATIENCE_S = 3.0
 _ENOUGH = 8  # samples that decide: with fewer, one sample of an allocation would count a kernel as none
@@ -84,17 +85,21 @@ def own_code(
     *,
     call_s: float,
     timeout_s: float,
+    brief: bool = False,
     kernels: str = "",
 ) -> OwnCode:
     """As seen from outside (`watch`), and torch's operators as the candidate's process names them.
 
-    `kernels` as in `CodeSamples.own_share`.
+    `kernels` as in `CodeSamples.own_share`; with `brief` fewer samples suffice.
 
     Raises:
         RunnerFailed: a call failed.
     """
     cache = f"{candidate.home}/built/inductor"
-    found = watch(candidate, inputs, rng, cache=cache, call_s=call_s, timeout_s=timeout_s, kernels=kernels)
+    samples = _FEW_SAMPLES if brief else _SAMPLES
+    found = watch(
+        candidate, inputs, rng, cache=cache, call_s=call_s, timeout_s=timeout_s, samples=samples, kernels=kernels
+    )
     facts: dict[str, Any] = {"time_by_file": found.shares()}
     with contextlib.suppress(RunnerFailed):
         reply = candidate.give({"op": "top_operators"}, inputs.tree, inputs.contents, timeout_s=60)
@@ -126,9 +131,10 @@ def watch(
     cache: str,
     call_s: float,
     timeout_s: float,
+    samples: int = _SAMPLES,
     kernels: str = "",
 ) -> CodeSamples:
-    """Call the model again and again, each time stopping it once at a random moment.
+    """Call the model again and again, each time stopping it once at a random moment, until there are `samples`.
 
     A short call is over before a referee that wakes up in the middle of it gets a core, unless its runner gives way.
     Where that lets others on the machine keep a call from ending, the looks end; what was timed before stands.
@@ -146,7 +152,7 @@ def watch(
         # A short call is seldom caught at work, and on a busy machine most threads stand where OpenMP waits: then it is
         # worth looking for longer.
         encoder = found.encoder(cache, kernels)
-        if spent_s > (_BUDGET_S if encoder >= _ENOUGH else _PATIENCE_S) or (encoder >= _ENOUGH and seen >= _SAMPLES):
+        if spent_s > (_BUDGET_S if encoder >= _ENOUGH else _PATIENCE_S) or (encoder >= _ENOUGH and seen >= samples):
             break
         try:
             handle.call(

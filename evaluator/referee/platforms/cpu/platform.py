@@ -127,10 +127,10 @@ class CpuPlatform:
         return code_sampling.has_own_code(candidate, reference)
 
     def own_code(
-        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
+        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float, brief: bool
     ) -> OwnCode:
         """See `code_sampling.own_code`."""
-        return code_sampling.own_code(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s)
+        return code_sampling.own_code(candidate, inputs, rng, call_s=call_s, timeout_s=timeout_s, brief=brief)
 
     def repeated_call_s(
         self, handle: RunnerHandle, inputs: InputSet, *, call_s: float, timeout_s: float

@@ -241,7 +241,7 @@ class GpuPlatform:
         return self._host.has_foreign_code(candidate, reference)
 
     def own_code(
-        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
+        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float, brief: bool
     ) -> OwnCode:
         """By the names of the kernels of one call, as the candidate's process tells them. No figure depends on it."""
         kernels = self._kernels(candidate, inputs, timeout_s)

@@ -130,7 +130,7 @@ class ScreenedPlatform:
         return self._host.has_foreign_code(candidate, reference)
 
     def own_code(
-        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float
+        self, candidate: RunnerHandle, inputs: InputSet, rng: Random, *, call_s: float, timeout_s: float, brief: bool
     ) -> OwnCode:
         """Unknown: nothing is timed."""
         return OwnCode()

@@ -7,20 +7,20 @@ build (`runner/build_files.py`), among runners of one candidate on one device.
 
 This file runs in the candidate's process and under its uid. A candidate that changes the kept results changes its own
 kernel.
+
+As a program this file is started by each build, and finding a kept result takes less time than importing much. So it
+imports next to nothing, and what compiling needs only where something is compiled.
 """
 
-import contextlib
 import hashlib
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 COMPILERS = ("g++", "c++", "gcc", "cc", "x86_64-linux-gnu-g++", "aarch64-linux-gnu-g++")
+TYPE_CHECKING = False  # as typing has it, without importing that
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _SOURCES = (".c", ".cc", ".cpp", ".cxx")
 _MAX_BYTES = 8 << 20  # of one result
 # Options whose effect is told by their own text and the image. All others (-x, -include, -L, @file, libraries by path)
@@ -30,13 +30,11 @@ _PLAIN_PREFIXES = ("-O", "-m", "-f", "-std=", "-W", "-g", "-D", "-U", "-I", "-l"
 _OTHER_FILES = ("-fplugin", "-fprofile", "-fdump", "-fauto-profile", "-fopt-info", "-Wp,", "-Wa,", "-M")
 
 
-@dataclass(frozen=True)
 class Compilation:
-    """A command that makes one file of sources alone."""
+    """A command that makes one file of sources alone: its words without the names of sources and output, and these."""
 
-    words: tuple[str, ...]  # without the names of sources and output
-    sources: tuple[Path, ...]
-    output: Path
+    def __init__(self, words: list[str], sources: list[str], output: str) -> None:
+        self.words, self.sources, self.output = tuple(words), tuple(sources), output
 
     def key(self, compiler: str) -> str:
         """What the result depends on, as a hash. Headers are not in it: those of the image do not change.
@@ -45,22 +43,24 @@ class Compilation:
             OSError: a source cannot be read, or its text says that the assembler reads more files.
         """
         digest = hashlib.sha256()
-        for part in (compiler.encode(), *(word.encode() for word in self.words)):
-            digest.update(part + b"\0")
+        for part in (compiler, *self.words):
+            digest.update(os.fsencode(part) + b"\0")
         for source in self.sources:
-            text = source.read_bytes()
+            text = _content(source)
             if b"incbin" in text:
                 raise OSError(f"{source} reads files that nobody is told of")
-            digest.update(source.suffix.encode() + b"\0" + hashlib.sha256(text).digest())
+            digest.update(os.fsencode(os.path.splitext(source)[1]) + b"\0" + hashlib.sha256(text).digest())
         return digest.hexdigest()
 
 
-def install(folder: Path, scripts: Path) -> None:
+def install(folder: "Path", scripts: "Path") -> None:
     """Put the scripts first on this process's PATH. They keep results in `folder`.
 
     Nothing is kept where this user may not run Python or read this file.
     """
-    program = Path(__file__).resolve()
+    import shutil
+
+    program = os.path.realpath(__file__)
     if not (os.access(sys.executable, os.X_OK) and os.access(program, os.R_OK)):
         return
     found = {name: path for name in COMPILERS if (path := shutil.which(name)) is not None}
@@ -68,34 +68,34 @@ def install(folder: Path, scripts: Path) -> None:
     scripts.mkdir(parents=True, exist_ok=True)
     for name, compiler in found.items():
         script = scripts / name
-        words = (sys.executable, "-IS", str(program), str(folder), compiler)
+        words = (sys.executable, "-IS", program, str(folder), compiler)
         script.write_text(f'#!/bin/sh\nexec {" ".join(map(_quoted, words))} "$@"\n')
         script.chmod(0o755)
     os.environ["PATH"] = f"{scripts}:{os.environ['PATH']}"
 
 
-def read(words: Sequence[str]) -> Compilation | None:
+def read(words: list[str]) -> Compilation | None:
     """The command's parts; None if its result may depend on more than its options and sources."""
     left = list(words)
     kept: list[str] = []
-    sources: list[Path] = []
-    output: Path | None = None
+    sources: list[str] = []
+    output: str | None = None
     while left:
         word = left.pop(0)
         if word == "-o" and left and output is None:
-            output = Path(left.pop(0))
+            output = left.pop(0)
         elif word in ("-I", "-D", "-U") and left:
             kept += [word, left.pop(0)]
         elif not word.startswith(("-", "@")) and word.endswith(_SOURCES):
-            sources.append(Path(word))
+            sources.append(word)
         elif word in _PLAIN_OPTIONS or (word.startswith(_PLAIN_PREFIXES) and not word.startswith(_OTHER_FILES)):
             kept.append(word)
         else:
             return None
-    return Compilation(tuple(kept), tuple(sources), output) if sources and output is not None else None
+    return Compilation(kept, sources, output) if sources and output is not None else None
 
 
-def main(words: Sequence[str]) -> int:
+def main(words: list[str]) -> int:
     """Do what the compiler would do: `words` are the folder of results, the compiler, and its arguments."""
     folder, compiler, *arguments = words
     command = read(arguments)
@@ -103,41 +103,57 @@ def main(words: Sequence[str]) -> int:
         os.execv(compiler, [compiler, *arguments])  # noqa: S606
     assert command is not None
     try:
-        entry = Path(folder) / command.key(compiler)
+        entry = os.path.join(folder, command.key(compiler))
     except OSError:
         os.execv(compiler, [compiler, *arguments])  # noqa: S606
-    if entry.is_file():
+    if os.path.isfile(entry):
         _copy(entry, command.output)
         return 0
+    return _compile(command, compiler, arguments, entry)
+
+
+def _compile(command: Compilation, compiler: str, arguments: list[str], entry: str) -> int:
+    """Run the compiler, and keep the result as `entry` if all that it was made of is known."""
+    import subprocess
+    import tempfile
+
     with tempfile.TemporaryDirectory() as scratch:
-        headers = Path(scratch) / "headers"
-        status = subprocess.run([compiler, *arguments, "-MD", "-MF", str(headers)], check=False).returncode
+        headers = os.path.join(scratch, "headers")
+        status = subprocess.run([compiler, *arguments, "-MD", "-MF", headers], check=False).returncode
         if status == 0 and _unchanging(headers, command.sources):
-            with contextlib.suppress(OSError):
-                if command.output.stat().st_size <= _MAX_BYTES:
+            try:
+                if os.stat(command.output).st_size <= _MAX_BYTES:
                     _copy(command.output, entry)
+            except OSError:
+                pass
     return status
 
 
-def _unchanging(headers: Path, sources: Sequence[Path]) -> bool:
+def _unchanging(headers: str, sources: tuple[str, ...]) -> bool:
     """Whether all files that were read beside the sources are such that this user cannot write them."""
     try:
-        _, _, listed = headers.read_text().replace("\\\n", " ").partition(":")
+        _, _, listed = os.fsdecode(_content(headers)).replace("\\\n", " ").partition(":")
     except OSError:
         return False
-    own = {source.resolve() for source in sources}
+    own = {os.path.realpath(source) for source in sources}
     names = (name.replace("\0", " ") for name in listed.replace("\\ ", "\0").split())
-    read_too = {Path(name).resolve() for name in names}
-    return not any(os.access(path, os.W_OK) or not path.exists() for path in read_too - own)
+    read_too = {os.path.realpath(name) for name in names}
+    return not any(os.access(path, os.W_OK) or not os.path.exists(path) for path in read_too - own)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _copy(source: str, target: str) -> None:
     """Copy with the permission to execute; whoever looks meanwhile finds the old file or the new one."""
-    handle, name = tempfile.mkstemp(dir=target.parent)
-    os.close(handle)
-    shutil.copyfile(source, name)
-    os.chmod(name, 0o755)  # noqa: PTH101, S103
-    os.replace(name, target)  # noqa: PTH105
+    made = f"{target}.{os.urandom(8).hex()}"
+    handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
+    with open(handle, "wb") as file:
+        file.write(_content(source))
+    os.chmod(made, 0o755)  # noqa: S103 - whatever the umask is
+    os.replace(made, target)
 
 
 def _quoted(word: str) -> str:
