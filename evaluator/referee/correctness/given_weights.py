@@ -18,7 +18,6 @@ from .reference import Expected
 from .state_check import rows_by_name
 
 _NAMED = 4
-_WEIGHTS = "weights"
 _REMEDY = "give those of Model().state_dict()"
 
 
@@ -49,7 +48,8 @@ def refuse_overflow(want: Expected) -> None:
     """
     for path, own in want.own.items():
         if own.finite < 0.5 and path in want.values and want.values[path].numel() > 0:
-            raise Finding("task_invalid", f"with the given weights most of output{path} is NaN or infinite", _WEIGHTS)
+            text = f"with the given weights most of output{path} is NaN or infinite"
+            raise Finding("task_invalid", text, "weights")
 
 
 def _given(pool: RunnerPool, held: dict[str, TensorRow]) -> tuple[Tree, list[torch.Tensor]]:
@@ -70,7 +70,7 @@ def _given(pool: RunnerPool, held: dict[str, TensorRow]) -> tuple[Tree, list[tor
     ]
     if problems:
         text = f"the weights are not those of this model; {'; '.join(problems)}; {_REMEDY}"
-        raise Finding("task_invalid", text, _WEIGHTS)
+        raise Finding("task_invalid", text, "weights")
     size, limit = sum(end - begin for *_, begin, end in told), pool.weights_limit_bytes
     if size > limit:
         raise Finding(

@@ -461,6 +461,10 @@ def test_a_run_over_a_model_is_cancelled_with_its_regions_and_resumed(client, we
         assert jobs.get_job(session, region).cancel_requested
         for each in (run, region):
             jobs.finish_job(session, each, seeded_store.OWNER, status=JobStatus.CANCELLED, stop_reason="cancelled")
+    refused = problem(client.post(f"{API}/jobs/{run}/resume"), 409)["detail"]
+    assert "reads weights from a file of the machine that it began on" in refused and "/secret" not in refused
+    with web.store.write() as session:
+        jobs.update_options(session, run, state=None)
     assert client.post(f"{API}/jobs/{run}/resume").json()["status"] == "queued"
     assert client.get(f"{API}/jobs/{region}").json()["job"]["status"] == "queued"
 

@@ -184,7 +184,7 @@ def test_the_pages_formulas_have_the_factors_of_the_code() -> None:
 
 def test_the_page_has_the_families_and_domains_of_the_code() -> None:
     families = table(DOCS, "family")
-    assert list(families) == [*input_families.FAMILIES, f"{input_families.GROUP}N"]
+    assert list(families) == [*input_families.FAMILIES, input_families.GIVEN_WEIGHTS, f"{input_families.GROUP}N"]
     domains = table(DOCS, "domain")
     assert list(domains) == list(input_families.DOMAINS)
     for domain, cells in domains.items():

@@ -162,6 +162,16 @@ threading.Event().wait()
 """
 
 
+def started(start: Callable[[str], int], count: int) -> int:
+    """A process with so many threads, all of which run."""
+    pid = start(THREADS.format(count=count))
+    ends = time.monotonic() + 60
+    while len([*Path(f"/proc/{pid}/task").iterdir()]) < count:
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+    return pid
+
+
 @pytest.fixture
 def watch() -> Iterator[procfs.ThreadWatch]:
     opened = procfs.ThreadWatch()
@@ -173,7 +183,7 @@ def watch() -> Iterator[procfs.ThreadWatch]:
 def test_who_watches_threads_sees_when_all_have_stopped(
     start: Callable[[str], int], watch: procfs.ThreadWatch, count: int
 ) -> None:
-    pid = start(THREADS.format(count=count) if count > 1 else SPIN)
+    pid = started(start, count) if count > 1 else start(SPIN)
     watch.watch([pid])
     assert not watch.wait_stopped(timeout_s=0.02), "it runs"
     procfs.stop([pid])
@@ -239,7 +249,7 @@ def test_a_thread_that_has_the_number_of_one_that_is_gone_is_watched(
 def test_who_may_open_no_more_files_watches_all_the_same(
     start: Callable[[str], int], watch: procfs.ThreadWatch
 ) -> None:
-    pid = start(THREADS.format(count=9))
+    pid = started(start, 9)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 4, hard))  # noqa: PTH208
     try:
@@ -257,7 +267,7 @@ def open_files() -> int:
 
 def test_files_of_threads_are_closed(start: Callable[[str], int]) -> None:
     before = open_files()
-    many, one = start(THREADS.format(count=9)), start(SPIN)
+    many, one = started(start, 9), start(SPIN)
     watch = procfs.ThreadWatch()
     watch.watch([many, one])
     assert open_files() == before + 1 + 10
