@@ -97,7 +97,9 @@ def optimize_model(
         model_runs.add_run(session, job.id)
         return job
 
-    report = _claim_and_run(model, add, settings=settings, store=store, watching=watching, cancel=cancel)
+    report = _claim_and_run(
+        model, add, lambda job: weights, settings=settings, store=store, watching=watching, cancel=cancel
+    )
     assert report is not None, "`add` always returns a job"
     return report
 
@@ -127,7 +129,7 @@ def resume_model(
     if job.status is JobStatus.QUEUED:
         raise Conflict(f"model run {run_id} waits for a worker; `kernelwright worker` starts one")
 
-    _weights_of(job)  # before anything is changed
+    weights = _weights_of(job)  # before anything is changed
     busy = Conflict(f"model run {run_id} is being worked on by another process")
     settings, restart = resumed_claim(job, settings, name=f"model run {run_id}", busy=busy)
 
@@ -137,7 +139,9 @@ def resume_model(
         requeue_regions(session, run_id)
         return jobs.get_job(session, run_id)
 
-    report = _claim_and_run(task_of(job), claim, settings=settings, store=store, watching=watching, cancel=cancel)
+    report = _claim_and_run(
+        task_of(job), claim, lambda job: weights, settings=settings, store=store, watching=watching, cancel=cancel
+    )
     assert report is not None, "`claim` returns a job or raises"
     return report
 
@@ -155,7 +159,9 @@ def run_queued_model(
     """
     job = get_job(store, run_id)
     settings, claim = queued_claim(job, settings)
-    return _claim_and_run(task_of(job), claim, settings=settings, store=store, watching=watching, cancel=cancel)
+    return _claim_and_run(
+        task_of(job), claim, _weights_of, settings=settings, store=store, watching=watching, cancel=cancel
+    )
 
 
 def run_queued_job(
@@ -169,7 +175,14 @@ def run_queued_job(
 
 
 def _claim_and_run(
-    model: Task, claim: Claim, *, settings: Settings, store: Store, watching: Watching, cancel: CancelToken
+    model: Task,
+    claim: Claim,
+    weights_of: Callable[[JobRecord], Weights | None],
+    *,
+    settings: Settings,
+    store: Store,
+    watching: Watching,
+    cancel: CancelToken,
 ) -> ModelReport | None:
     owner = this_process()
     with claimed_here(model, claim, owner, settings=settings, store=store) as (context, job):
@@ -193,7 +206,7 @@ def _claim_and_run(
         try:
             with job_heartbeat(store, job.id, owner, cancel):
                 # With what its batch leaves of the budget.
-                context = replace(context, settings=settings_of(job, settings), weights=_weights_of(job))
+                context = replace(context, settings=settings_of(job, settings), weights=weights_of(job))
                 evaluator = LocalEvaluator(store, job.id, owner, context, watching.step, cancel)
                 ModelRun(store, job.id, owner, context, lambda name: evaluator, run_jobs, watching.step, cancel).run()
         except JobLost:

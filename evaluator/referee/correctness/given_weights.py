@@ -32,11 +32,12 @@ def load(pool: RunnerPool, reference: RunnerHandle) -> tuple[Tree, list[torch.Te
         RunnerFailed: the reference does not take them.
     """
     assert pool.state is not None
-    pool.load_state(reference, _given(pool, rows_by_name(pool.state[0])))
+    held = rows_by_name(pool.state[0])
+    pool.load_state(reference, _given(pool, held))
     tree, contents = copy_value(reference, reference.reveal({"op": "state"}, timeout_s=60), pool.memory_bytes // 3)
     reference.ask({"op": "release"}, timeout_s=60)
     of_row = {id(row): content for row, content in zip(tree.tensors, contents, strict=True)}
-    rows = {name: row for name, row in rows_by_name(tree).items() if name in rows_by_name(pool.state[0])}
+    rows = {name: row for name, row in rows_by_name(tree).items() if name in held}
     return _state(list(rows), list(rows.values())), [of_row[id(row)] for row in rows.values()]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from .framing import Message, WireError, parse
-from .tensors import DTYPES
+from .tensors import DTYPES, only_tensors
 
 MARK = b"\x01"
 """The first byte; JSON never begins with it."""
@@ -32,6 +32,14 @@ _KINDS = ("tensor", "tuple", "list")
 _NAMES = tuple(DTYPES)
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES.values())}
 _MOST = 0xFFFF
+
+
+def split(spec: Any) -> tuple[Any, Any]:
+    """The structure of a call's inputs as it may be told before the clock starts, and as the go tells it.
+
+    One of them is None: a structure that holds values is told by the go.
+    """
+    return (spec, None) if only_tensors(spec) else (None, spec)
 
 
 @dataclass(frozen=True)

@@ -214,15 +214,13 @@ class Runner:
             The answer as a message, or already encoded.
         """
         tensors = [self.tensor_at(row) for row in read_rows(message["tensors"])]
-        inputs = None if message["spec"] is None else build(message["spec"], tensors)
         with torch.no_grad():
-            framing.send(self.sock, {"ok": True})
-            go = self.let_go()
+            go, inputs = self.wait_for_go(message["spec"], tensors)
             if not go.keep:
                 self.kept.clear()
             torch.default_generator.manual_seed(go.seed)
             with self.language.foreign_code():
-                value = self.model(*(build(go.spec, tensors) if inputs is None else inputs))
+                value = self.model(*inputs)
             if not go.state and (answer := call_messages.pack(value)) is not None:
                 self.kept.append(value)
                 return answer
@@ -296,12 +294,21 @@ class Runner:
         except framing.WireError:
             raise _Closed from None
 
-    def let_go(self) -> Go:
-        """The referee's message that starts the clock of a call."""
+    def wait_for_go(self, spec: Any, tensors: list[torch.Tensor]) -> tuple[Go, Any]:
+        """Say that a call may begin, and wait for the message that starts its clock.
+
+        `spec`: the structure of the inputs; None if the message tells it.
+
+        Returns:
+            The message, and the inputs.
+        """
+        inputs = None if spec is None else build(spec, tensors)
+        framing.send(self.sock, {"ok": True})
         try:
-            return Go.unpack(framing.receive_bytes(self.sock))
+            go = Go.unpack(framing.receive_bytes(self.sock))
         except framing.WireError:
             raise _Closed from None
+        return go, build(go.spec, tensors) if inputs is None else inputs
 
     def decoded(self, tree: Any) -> Any:
         """The value of a tree whose tensors lie in the input buffer."""

@@ -511,7 +511,7 @@ with torch.inference_mode():
             value.mul_(0.5)
     assert alike(), "what was made of the former weights is still used"
 
-torch.set_default_dtype(torch.float64)
+torch.set_default_dtype(torch.float16)
 assert alike(), "what is made by default has another type now"
 """
 

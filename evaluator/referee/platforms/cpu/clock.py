@@ -3,8 +3,8 @@
 from ...isolation import procfs
 from ...isolation.calls import Call, CallRequest, InputSet
 from ...isolation.handle import RunnerHandle
+from ...protocol import call_messages
 from ...protocol.call_messages import Go
-from ...protocol.tensors import only_tensors
 
 _REPEATED_S = 0.15  # that repeated calls may take together
 _REPEATED = (8, 40)  # at least and at most so many
@@ -27,7 +27,7 @@ def call(handle: RunnerHandle, request: CallRequest) -> Call:
         request.quiet()
     placed = handle.input_buffer.place(request.tree)
     told = placed.to_json()
-    spec, later = (told["spec"], None) if only_tensors(told["spec"]) else (None, told["spec"])
+    spec, later = call_messages.split(told["spec"])
     _, getting_ready = handle.exchange({"op": "call", "tensors": told["tensors"], "spec": spec}, request.timeout_s)
     threads = procfs.count_stopped_threads(handle.stopped)
     handle.input_buffer.fill(placed, request.contents)

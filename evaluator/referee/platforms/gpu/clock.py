@@ -16,9 +16,10 @@ from ...errors import Finding, RunnerFailed
 from ...isolation import procfs
 from ...isolation.calls import Call, CallRequest
 from ...isolation.handle import RunnerHandle
+from ...protocol import call_messages
 from ...protocol.call_messages import Go
 from ...protocol.device_memory import on_device, output_offsets
-from ...protocol.tensors import TensorRow, Tree, only_tensors
+from ...protocol.tensors import TensorRow, Tree
 from .driver import Driver
 from .memory import DeviceInputBuffer
 
@@ -115,7 +116,7 @@ class Clock:
             request.quiet()
         placed = buffer.place(request.tree)
         told = placed.to_json()
-        spec, later = (told["spec"], None) if only_tensors(told["spec"]) else (None, told["spec"])
+        spec, later = call_messages.split(told["spec"])
         _, getting_ready = handle.exchange({"op": "call", "tensors": told["tensors"], "spec": spec}, request.timeout_s)
         threads = procfs.count_stopped_threads(handle.stopped)
         buffer.fill(placed, request.contents)

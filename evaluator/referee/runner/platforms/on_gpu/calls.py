@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ....protocol import framing
 from ....protocol.device_memory import Shared, on_device, output_offsets, read_description
 from ....protocol.framing import Message
-from ....protocol.tensors import TensorRow, build, encode, read_rows
+from ....protocol.tensors import TensorRow, encode, read_rows
 from ... import model_state
 from .memory import Memory, span_of, view_at
 
@@ -70,15 +69,13 @@ class DeviceCalls:
         runner = self._runner
         self._move()
         tensors = [self._input(row) for row in read_rows(message["tensors"])]
-        inputs = None if message["spec"] is None else build(message["spec"], tensors)
         with torch.no_grad():
-            framing.send(runner.sock, {"ok": True})
-            go = runner.let_go()
+            go, inputs = runner.wait_for_go(message["spec"], tensors)
             if not go.keep:
                 runner.kept.clear()
             torch.manual_seed(go.seed)
             with runner.platform.foreign_code():
-                value = runner.model(*(build(go.spec, tensors) if inputs is None else inputs))
+                value = runner.model(*inputs)
             tree, outputs = encode(value)
             runner.kept.append((value, outputs))
             reply: Message = {"tree": tree.to_json(), "inputs_at": self._inputs}
