@@ -11,7 +11,7 @@ from .correctness.findings import Evidence
 from .errors import Finding, RunnerFailed, of_failure, of_fault
 from .isolation.calls import InputSet
 from .isolation.handle import RunnerHandle
-from .platforms.base import Screening
+from .platforms.base import OWN_SHARE, Screening
 from .pool import input_supply
 from .pool.baselines import Baselines
 from .pool.candidate_builder import Builder
@@ -20,7 +20,6 @@ from .timing import call_times, roofline, sequential
 from .timing.stage import TimingStage
 from .timing.whole_turns import Evenness
 
-_OWN_SHARE = 0.05  # of its time that a candidate spends in code of its own, to count as a kernel of its own
 _AFTERWARDS_S = 30.0  # for the profile of where time goes and the limits, and what came before
 
 
@@ -171,7 +170,7 @@ class Evaluation:
         self.profile |= watch.profile
         # A kernel that was loaded and never used is none.
         own = watch.own_share if watch.own_share is not None else float(foreign)
-        self.tags.append("custom_kernel" if own >= _OWN_SHARE else "torch_only")
+        self.tags.append("custom_kernel" if own >= OWN_SHARE else "torch_only")
         if self.pool.platform.timed != "wall":
             self.tags.append(self.pool.platform.timed)
         if self.pool.request.cold:

@@ -126,6 +126,10 @@ class Places:
     folded: bool = False
 
 
+OWN_SHARE = 0.05
+"""Of its time that a candidate spends in code of its own, to count as a kernel of its own."""
+
+
 @dataclass(frozen=True)
 class OwnCode:
     """The share of a candidate's time in code of its own (None: unknown), and figures for the profile."""

@@ -23,7 +23,7 @@ from ...isolation.calls import InputSet
 from ...isolation.handle import RunnerHandle
 from ...isolation.procfs import FreezeError, freeze, stop, thaw
 from ...protocol import untrusted
-from ..base import OwnCode
+from ..base import OWN_SHARE, OwnCode
 
 GENERATED_CODE = "[generated code]"
 _IN_NO_SYSTEM_CALL = "-1"
@@ -33,6 +33,7 @@ _FEW_SAMPLES = 16  # where a rough answer will do
 _BUDGET_S = 0.6
 _PATIENCE_S = 3.0
 _ENOUGH = 8  # samples that decide: with fewer, one sample of an allocation would count a kernel as none
+_ENOUGH_FOR_NONE = 40  # samples that show a loaded kernel unused
 _LOOKS = 400
 # The runner of a call shorter than this gives way; on a busy core that costs so much that longer ones would hang.
 _SHORT_S = 0.02
@@ -62,6 +63,11 @@ class CodeSamples:
     def encoder(self, cache: str, kernels: str = "") -> int:
         """How many samples count for either side."""
         return sum(self._sides(cache, kernels))
+
+    def few_of_own(self, cache: str, kernels: str = "") -> bool:
+        """Whether a kernel of its own would count as none, by samples that are too few to say so."""
+        own, other = self._sides(cache, kernels)
+        return own < OWN_SHARE * (own + other) and own + other < _ENOUGH_FOR_NONE
 
     def _sides(self, cache: str, kernels: str) -> tuple[int, int]:
         own = other = 0
@@ -137,6 +143,7 @@ def watch(
     """Call the model again and again, each time stopping it once at a random moment, until there are `samples`.
 
     A short call is over before a referee that wakes up in the middle of it gets a core, unless its runner gives way.
+    A kernel that is loaded and was not seen at work is looked for longer: that it is small does not make it unused.
     Where that lets others on the machine keep a call from ending, the looks end; what was timed before stands.
 
     Raises:
@@ -151,8 +158,10 @@ def watch(
         seen, spent_s = sum(found.files.values()), time.perf_counter() - started
         # A short call is seldom caught at work, and on a busy machine most threads stand where OpenMP waits: then it is
         # worth looking for longer.
-        encoder = found.encoder(cache, kernels)
-        if spent_s > (_BUDGET_S if encoder >= _ENOUGH else _PATIENCE_S) or (encoder >= _ENOUGH and seen >= samples):
+        enough = found.encoder(cache, kernels) >= _ENOUGH
+        if enough and found.few_of_own(cache, kernels):
+            enough = not code.holds_own(cache, kernels)
+        if spent_s > (_BUDGET_S if enough else _PATIENCE_S) or (enough and seen >= samples):
             break
         try:
             handle.call(
@@ -187,6 +196,13 @@ class _Code:
             self._mappings = executable_mappings(self._pid)
             name = self._known(counter)
         return GENERATED_CODE if name is None else name
+
+    def holds_own(self, cache: str, kernels: str) -> bool:
+        """Whether files are mapped that count as the candidate's own (`own_share`); of a process that is gone, none."""
+        files: set[str] = set()
+        with contextlib.suppress(OSError):
+            files = executable_files(self._pid)
+        return any(is_own(name) and not name.startswith(cache) and name.startswith(kernels) for name in files)
 
     def _known(self, counter: int) -> str | None:
         index = bisect_right(self._mappings, counter, key=itemgetter(0)) - 1

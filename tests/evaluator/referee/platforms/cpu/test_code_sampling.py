@@ -109,6 +109,43 @@ def test_threads_that_wait_do_not_end_the_search_for_those_that_work(monkeypatch
     assert asked == ["give_way"]  # before the first look
 
 
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_loaded_kernel_that_was_not_seen_at_work_is_looked_for_longer(
+    loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a tiny op's samples most are of torch's allocations: eight without the kernel do not show it unused."""
+    torch, own = f"{sys.prefix}/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so", "/tmp/candidate/k.so"
+    looks = 0
+
+    def look(handle: Any, after_s: float, found: code_sampling.CodeSamples, code: Any) -> None:
+        nonlocal looks
+        looks += 1
+        found.files.update([torch] if looks <= 30 else [own] if loaded else [torch])
+
+    monkeypatch.setattr(code_sampling, "_look", look)
+    mappings = [(0, 1, torch), (1, 2, own)] if loaded else [(0, 1, torch)]
+    monkeypatch.setattr(code_sampling, "executable_mappings", lambda pid: mappings)
+    handle: Any = SimpleNamespace(pid=1, ask=lambda *_, **__: None, call=lambda *_, meanwhile, **__: meanwhile())
+    inputs: Any = SimpleNamespace(tree=None, contents=(), seed=1)
+    few: dict[str, Any] = {"cache": "/built", "call_s": 1e-4, "timeout_s": 1.0, "samples": 16}
+    found = code_sampling.watch(handle, inputs, random.Random(1), **few)
+    assert found.own_share("/built") == (pytest.approx(2 / 32) if loaded else 0.0)
+    assert looks == (32 if loaded else 16)
+
+
+def test_a_kernel_that_is_loaded_and_never_used_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = f"{sys.prefix}/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
+    monkeypatch.setattr(code_sampling, "_look", lambda handle, after_s, found, code: found.files.update([torch]))
+    monkeypatch.setattr(
+        code_sampling, "executable_mappings", lambda pid: [(0, 1, torch), (1, 2, "/tmp/candidate/k.so")]
+    )
+    handle: Any = SimpleNamespace(pid=1, ask=lambda *_, **__: None, call=lambda *_, meanwhile, **__: meanwhile())
+    inputs: Any = SimpleNamespace(tree=None, contents=(), seed=1)
+    found = code_sampling.watch(handle, inputs, random.Random(1), cache="/built", call_s=1e-4, timeout_s=1.0)
+    assert found.own_share("/built") == 0.0
+    assert found.encoder("/built") == 48
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_code_that_is_mapped_later_is_found_and_memory_of_no_file_has_no_name(tmp_path: Path) -> None:
     import mmap
