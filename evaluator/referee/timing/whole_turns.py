@@ -11,10 +11,11 @@ more is the untimed call. Its excess has two parts:
 
 The candidate's uncounted work, as a share of what counted, is
 
-    u = x_candidate - min(x_baseline) + (r_candidate - min(r_baseline) - waking) / ((n + 1) m_candidate)
+    u = x_candidate - min(x_baseline) + (r_candidate - min(r_baseline + waking)) / ((n + 1) m_candidate)
 
-with trimmed means over all turns. Interruptions by the machine meet all variants alike, for as long as each runs, so
-they cancel in x on average, and a bootstrap over rounds says how sure u is.
+with trimmed means over all turns; `waking` is for threads that the candidate has and this baseline has not. Interruptions
+by the machine meet all variants alike, for as long as each runs, so they cancel in x on average, and a bootstrap over
+rounds says how sure u is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ UNCLEAR = 0.8
 """And in what share of them for it to be unclear."""
 
 WAKING_A_THREAD_S = 8e-6
-"""Getting ready may take longer by this for each call and each thread that the candidate has and no baseline has. With
+"""Getting ready may take longer than a baseline's by this for each call and each thread that it has not. With
 32 threads that sleep, stopping and continuing took 6.4 µs for each; timed calls hold the same."""
 
 _RESAMPLES = 400
@@ -100,9 +101,10 @@ def uncounted(sets: Mapping[str, Sequence[Rounds]], *, seed: int = 0) -> torch.T
     calls = 1 + sum(len(turn.calls_s) for turn in turns["candidate"]) / len(turns["candidate"])
     counted_s = calls * statistics.middle_mean([call_s for turn in turns["candidate"] for call_s in turn.calls_s])
     mine = (excess.pop("candidate"), ready_s.pop("candidate"), threads.pop("candidate"))
-    waking_s = calls * WAKING_A_THREAD_S * max(0.0, mine[2] - max(threads.values()))
-    least_excess, least_ready_s = (torch.stack([*each.values()]).amin(dim=0) for each in (excess, ready_s))
-    return mine[0] - least_excess + (mine[1] - least_ready_s - waking_s) / counted_s
+    a_thread_s = calls * WAKING_A_THREAD_S
+    expected_s = [each + a_thread_s * max(0.0, mine[2] - threads[variant]) for variant, each in ready_s.items()]
+    least_excess, expected_ready_s = (torch.stack([*each]).amin(dim=0) for each in (excess.values(), expected_s))
+    return mine[0] - least_excess + (mine[1] - expected_ready_s) / counted_s
 
 
 def _excess_and_ready(rounds: Rounds) -> torch.Tensor:

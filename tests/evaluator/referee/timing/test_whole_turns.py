@@ -163,6 +163,15 @@ def test_threads_that_have_to_be_woken_up_are_no_preparation() -> None:
     assert prepares(ready_s=0.4, threads=1) == Evenness.UNEVEN
 
 
+def test_threads_are_counted_against_the_baseline_that_is_ready_soonest() -> None:
+    """Another with as many threads, which takes as long to get ready as the candidate, takes nothing away from that."""
+    few, many = Turn((2.0,) * 4, 2.0, 0.1), Turn((2.0,) * 4, 2.0, 0.9, threads=3201)
+    for ready_s, verdict in ((0.4, Evenness.EVEN), (0.5, Evenness.UNEVEN)):
+        candidate = Turn((1.0,) * 4, 1.0, ready_s, threads=3201)
+        variants = {"eager": few, "compile": many, "candidate": candidate}
+        assert judge({name: [[[each]] * 40] for name, each in variants.items()}, seed=1) == verdict
+
+
 def test_what_a_baseline_takes_to_get_ready_is_nobodys_preparation() -> None:
     turns = {"eager": Turn((2.0,) * 2, 2.0, 3.0), "candidate": Turn((1.0,) * 2, 1.0, 3.0)}
     measured = {variant: [[[turn]] * 20] for variant, turn in turns.items()}
