@@ -13,9 +13,9 @@ The candidate's uncounted work, as a share of what counted, is
 
     u = x_candidate - min(x_baseline) + (r_candidate - min(r_baseline + waking)) / ((n + 1) m_candidate)
 
-with trimmed means over all turns; `waking` is for threads that the candidate has and this baseline has not. Interruptions
-by the machine meet all variants alike, for as long as each runs, so they cancel in x on average, and a bootstrap over
-rounds says how sure u is.
+with trimmed means over all turns; `waking` is for threads that the candidate has and this baseline has not.
+Interruptions by the machine meet all variants alike, for as long as each runs, so they cancel in x on average, and a
+bootstrap over rounds says how sure u is.
 """
 
 from collections.abc import Mapping, Sequence
