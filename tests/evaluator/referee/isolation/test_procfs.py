@@ -151,10 +151,13 @@ def test_processes_that_are_started_faster_than_they_are_killed_are_told() -> No
 # As many threads as it is told, one more each time that it reads a line, all of which run.
 THREADS = """
 import sys, threading
+all_there = threading.Event()
 def work():
+    all_there.wait()
     while True: pass
 for _ in range({count} - 1):
     threading.Thread(target=work, daemon=True).start()
+all_there.set()
 for line in sys.stdin:
     threading.Thread(target=work, daemon=True).start()
     print(flush=True)
