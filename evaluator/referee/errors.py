@@ -22,15 +22,26 @@ class RunnerFailed(Exception):
         message: one line that says what happened.
         detail: what the runner printed or raised, which is a claim of the runner.
         role: the runner's role, which its handle fills in.
+        ended_itself: whether its process ended with a status of its own, so that nothing killed it.
     """
 
-    def __init__(self, kind: str, message: str, detail: str = "", *, role: str = "") -> None:
+    def __init__(
+        self, kind: str, message: str, detail: str = "", *, role: str = "", ended_itself: bool = False
+    ) -> None:
         super().__init__(message)
         # error, build, output, out_of_memory, timed_out, died, protocol, out_of_turn, unreadable or no_room
         self.kind = kind
         self.message = message
         self.detail = detail
         self.role = role
+        self.ended_itself = ended_itself
+
+    def killed_for_memory(self) -> bool:
+        """Whether the kernel has ended its process because the sandbox had no memory left.
+
+        The kernel counts the kills of the sandbox's whole life, not whom it killed.
+        """
+        return self.kind in _ENDED and not self.ended_itself and oom_kills() > 0
 
 
 def names_role(method: _Method) -> _Method:
@@ -66,7 +77,8 @@ def of_end(status: int | None, log: str) -> RunnerFailed:
         number = os.WTERMSIG(status)
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
         return RunnerFailed("died", f"the process ended by {name} without an answer", log)
-    return RunnerFailed("died", f"the process exited with status {os.WEXITSTATUS(status)} without an answer", log)
+    text = f"the process exited with status {os.WEXITSTATUS(status)} without an answer"
+    return RunnerFailed("died", text, log, ended_itself=True)
 
 
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
@@ -98,7 +110,7 @@ def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Findin
         return Finding("timed_out", message, None, failure.detail)
     if failure.kind == "out_of_memory":
         return Finding("out_of_memory", message, None, failure.detail)
-    if failure.kind in _ENDED and oom_kills() > 0:
+    if failure.killed_for_memory():
         return Finding("out_of_memory", f"{doing}: {_KILLED_FOR_MEMORY}", None, failure.detail)
     if failure.kind == "output":
         # The returned value cannot be written as a tree. The place in the runner that found this out helps no user.
@@ -119,7 +131,7 @@ def of_task(failure: RunnerFailed, *, doing: str) -> Finding:
     if failure.kind == "no_room":
         return Finding("sandbox_error", f"{doing}: {failure.message}", "no_room", failure.detail)
     code, message = failure.kind if failure.kind in ("timed_out", "out_of_memory") else None, failure.message
-    if failure.kind in _ENDED and oom_kills() > 0:
+    if failure.killed_for_memory():
         code, message = "out_of_memory", f"{_KILLED_FOR_MEMORY}; give it smaller shapes or {MORE_MEMORY}"
     return Finding("task_invalid", f"the reference failed in {doing}: {message}", code, failure.detail)
 

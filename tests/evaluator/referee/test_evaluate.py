@@ -1,5 +1,6 @@
 """An evaluation ends with a verdict whatever happens; only evidence passes, and nobody is accused without it."""
 
+import signal
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,6 +80,28 @@ def test_a_failure_that_nobody_expected_is_that_of_its_runner(
 ) -> None:
     monkeypatch.setattr(errors, "oom_kills", lambda: 0)
     assert verdict(ended(RunnerFailed(kind, "gone", role=role), monkeypatch)) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "role", "expected"),
+    [
+        (signal.SIGKILL, "candidate", "out_of_memory/None"),
+        (signal.SIGKILL, "reference", "task_invalid/out_of_memory"),
+        (7 << 8, "candidate", "crashed/None"),
+        (7 << 8, "reference", "task_invalid/None"),
+    ],
+)
+def test_only_a_process_that_was_killed_was_killed_for_memory(
+    status: int, role: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel counts kills of the whole sandbox: one that ended with a status of its own is none of them.
+
+    `status` is that of waitpid: the signal, or 256 times what the process exited with.
+    """
+    monkeypatch.setattr(errors, "oom_kills", lambda: 1)
+    failure = errors.of_end(status, "")
+    failure.role = role
+    assert verdict(ended(failure, monkeypatch)) == expected
 
 
 @pytest.mark.parametrize("error", [Finding("task_invalid", "the reference failed"), OSError(28, "No space left")])
