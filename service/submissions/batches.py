@@ -107,6 +107,7 @@ def public_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
         "whole_models",
         "models",
         "platforms",
+        "domain",
         "translate_from",
         "samples",
         "budget_usd",

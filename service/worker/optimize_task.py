@@ -133,7 +133,7 @@ def _evaluator(worker: WorkerContext, job: JobRecord, cancel: CancelToken) -> Jo
             seen = workers.list_workers(session, live=True)
         return places_of(seen, worker.platform.name, screened_device, begun_on=worker.device_class)
 
-    return ScreeningEvaluator(lambda: retry_store(find, cancel), at)
+    return ScreeningEvaluator(lambda: retry_store(find, cancel), at, here)
 
 
 def _evaluates_alone(worker: WorkerContext) -> bool:

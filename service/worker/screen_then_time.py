@@ -56,11 +56,14 @@ class ScreeningEvaluator:
     Args:
         find: who screens and who times.
         at: the evaluator of a place; the name distinguishes the evaluations of a candidate.
+        here: the place of the worker that runs the job, which is asked where none seems to live: then its own
+            heartbeat was late.
     """
 
-    def __init__(self, find: Callable[[], Places], at: Callable[[Place, str], QueuedEvaluator]) -> None:
+    def __init__(self, find: Callable[[], Places], at: Callable[[Place, str], QueuedEvaluator], here: Place) -> None:
         self._find = find
         self._at = at
+        self._here = here
         self._times: Place | None = None
 
     def __call__(
@@ -75,8 +78,7 @@ class ScreeningEvaluator:
             )
             if times is None or screened.verdict != Verdict.SCREENED:
                 return screened
-        assert times is not None, "this worker is one of those that screen or time"
-        return self._at(times, "timing")(
+        return self._at(times or self._here, "timing")(
             source, round_number=round_number, profile=profile, trial=trial, champion=champion
         )
 

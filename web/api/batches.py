@@ -45,6 +45,10 @@ class BatchRequest(BaseModel):
     )
     platforms: list[Annotated[str, Field(pattern=WORD)]] = Field(default=["cpu"], min_length=1, max_length=20)
     whole_models: bool = Field(default=False, description="Each task is a whole model, of which what is hot is found.")
+    domain: Literal["finite"] | None = Field(
+        default=None,
+        description="The inputs that candidates must be right on; `finite`: NaN and infinities are not among them.",
+    )
     translate_from: Annotated[str, Field(pattern=WORD)] | None = Field(
         default=None,
         description="Translate the kernels of this platform that the tasks bring.",

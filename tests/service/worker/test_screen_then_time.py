@@ -52,7 +52,7 @@ class Fleet:
     asked: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
 
     def evaluator(self) -> ScreeningEvaluator:
-        return ScreeningEvaluator(lambda: self.places, cast(Any, self.at))
+        return ScreeningEvaluator(lambda: self.places, cast(Any, self.at), CPU)
 
     def at(self, place: Place, name: str) -> Any:
         def evaluate(source: str, **how: Any) -> EvaluationRecord:
@@ -92,6 +92,13 @@ def test_where_none_screens_candidates_are_timed_at_once() -> None:
     fleet = Fleet(Places(None, H100), {H100: "passed"})
     assert fleet.evaluator()("x", **ROUND).verdict == "passed"
     assert [kind for kind, *_ in fleet.asked] == ["hhh"]
+
+
+def test_where_no_worker_seems_to_live_the_one_that_runs_the_job_is_asked() -> None:
+    """Its own heartbeat was late."""
+    fleet = Fleet(Places(None, None), {CPU: "screened"})
+    assert fleet.evaluator()("x", **ROUND).verdict == "screened"
+    assert [kind for kind, *_ in fleet.asked] == ["aaa"]
 
 
 def test_a_device_that_comes_later_is_used_and_one_that_has_timed_is_waited_for() -> None:

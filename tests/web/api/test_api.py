@@ -332,6 +332,15 @@ def test_a_batch_is_queued_shown_cancelled_and_resumed(client):
     assert len(client.get(f"{API}/batches/{batch}/export.csv").text.splitlines()) == 3
 
 
+def test_the_tasks_of_a_batch_are_restricted_to_the_inputs_that_it_names(client):
+    body = {"tasks": ["starter/rmsnorm_gelu"], "domain": "finite"}
+    started = client.post(f"{API}/batches", json=body).json()
+    assert started["spec"]["domain"] == "finite"
+    [job] = client.get(f"{API}/batches/{started['id']}").json()["figures"]["jobs"]
+    assert job["task"] == "starter.finite/rmsnorm_gelu"
+    problem(client.post(f"{API}/batches", json=body | {"domain": "small"}), 422)
+
+
 def test_what_a_batch_was_asked_for_is_told_without_what_is_the_servers(client, web, tmp_path):
     op, key = tmp_path / "mine.py", tmp_path / "key"
     op.write_text(OP)
