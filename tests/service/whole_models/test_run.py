@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from service.batches.manage import NOT_WORTH_IT, resume_batch, show_batch, start
 from service.batches.spec import make_spec
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, Unavailable
+from service.evaluation_context import EvaluationContext
 from service.jobs.batch_budget import WEIGHT
 from service.jobs.liveness import this_process
 from service.jobs.local import run_batch
@@ -292,6 +294,22 @@ def test_a_run_goes_on_with_the_weights_that_it_began_with_and_where_they_are(
             resume_for(Principal("u", Role.OPERATOR), run_id, settings=settings, store=store)
         path.write_bytes(state_file({"weight": ("F32", [1], b"abcd")}))
         assert carry_out(run_id, settings, store).run.status is JobStatus.DONE
+
+
+def test_a_worker_which_reads_no_weights_refuses_a_run_that_has_some(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
+        with store.write() as session:
+            jobs.update_options(session, run_id, state="/weights.safetensors")
+        with store.read() as session:
+            task = task_of(jobs.get_job(session, run_id))
+        nothing: Any = None  # it is not asked for anything
+        context = EvaluationContext(task, nothing, nothing, settings)
+        run = ModelRun(store, run_id, this_process(), context, nothing, nothing, nothing, CancelToken())
+        with pytest.raises(BadRequest, match=r"has weights in .*`kernelwright models resume 1` goes on"):
+            run.run()
+        assert not stored(store, run_id).plan
 
 
 def test_a_run_without_a_model_to_work_with_says_so_and_can_be_resumed(
