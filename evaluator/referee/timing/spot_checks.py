@@ -38,6 +38,9 @@ TIME_SHARE = 0.2
 """Share of the time that spot checks may take: of what a set is measured for, and of the sandbox's time for one of each
 family that has not come yet."""
 
+HELD_SHARE = 0.125
+"""Share of the sandbox's memory that spot checks may take which wait for their round; one may take more."""
+
 CHANGED_SHARE = 0.125
 """Share of the timed calls that are on inputs with a few elements changed, where the generator always makes some alike.
 A larger share would make kernels uneven that look at the whole of such an input and then take a path of their own.
@@ -139,6 +142,12 @@ class SpotCheck:
     after: float
     answer: Answer | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its inputs, and of what is expected of the candidate."""
+        expected = (*self.want.judged().values(), *self.want.oracle.values())
+        return self.inputs.nbytes + sum(value.nbytes for value in expected)
+
     def take(self, evidence: Evidence, handle: RunnerHandle, call: Call) -> None:
         """Read what the candidate answered, to be judged when its round is over.
 
@@ -174,6 +183,8 @@ def make(
 ) -> list[SpotCheck]:
     """Make spot checks for rounds to come, in a random order; none where there is no other family.
 
+    Those that together would take more than `HELD_SHARE` of the memory are not made, but for one.
+
     Args:
         pool: the evaluation's runners.
         reference: computes what is right.
@@ -184,23 +195,32 @@ def make(
         every_s: so long one is made of each family that has not come, before all others and beside `most`.
     """
     start = time.perf_counter()
+    room = pool.memory_bytes * HELD_SHARE
     missing: list[SpotCheck] = []
-    for family in unused(evidence):
-        if time.perf_counter() >= start + every_s:
+    families = unused(evidence)
+    rng.shuffle(families)  # there may be no time or room for all
+    for family in families:
+        if time.perf_counter() >= start + every_s or not _has_room(missing, room):
             break
         # With only some inputs changed the reference may say nothing, though it did with all of them.
         if made := (
             _make(pool, reference, evidence, family, rng) or _make(pool, reference, evidence, family, rng, some=False)
         ):
             missing.append(made)
-    rng.shuffle(missing)
     others: list[SpotCheck] = []
     for family in _families(evidence, rng):
-        if len(others) >= most or ((missing or others) and time.perf_counter() > start + limit_s):
+        made_any, late = bool(missing or others), time.perf_counter() > start + limit_s
+        if len(others) >= most or (made_any and late) or not _has_room(missing + others, room):
             break
         if made := _make(pool, reference, evidence, family, rng):
             others.append(made)
     return missing + others
+
+
+def _has_room(made: Sequence[SpotCheck], room: float) -> bool:
+    """Whether another that is as large as the largest of these would fit beside them; beside none, any does."""
+    sizes = [each.nbytes for each in made]
+    return not sizes or sum(sizes) + max(sizes) <= room
 
 
 def change_of_timed(pool: RunnerPool, reference: RunnerHandle, evidence: Evidence) -> input_supply.Change | None:

@@ -79,13 +79,14 @@ def test_those_of_families_that_have_not_come_are_made_first_as_long_as_there_is
 ) -> None:
     clock = iter(range(1000))
     monkeypatch.setattr(spot_checks.time, "perf_counter", lambda: float(next(clock)))
-    monkeypatch.setattr(spot_checks, "_make", lambda *given, **_: SimpleNamespace(family=given[3]))
+    monkeypatch.setattr(spot_checks, "_make", lambda *given, **_: SimpleNamespace(family=given[3], nbytes=1))
     used = evidence()
     used.spot_checks = {input_families.UP: 2, input_families.FLIPPED: 1}
     nothing: Any = None
+    pool: Any = SimpleNamespace(memory_bytes=1000)
 
     def made(**how: Any) -> list[str]:
-        return [each.family for each in spot_checks.make(nothing, nothing, used, random.Random(5), **how)]
+        return [each.family for each in spot_checks.make(pool, nothing, used, random.Random(5), **how)]
 
     missing = {input_families.DOWN, input_families.ENDS, input_families.NON_FINITE}
     every = made(most=2, limit_s=100.0, every_s=100.0)
@@ -93,6 +94,22 @@ def test_those_of_families_that_have_not_come_are_made_first_as_long_as_there_is
     assert len(made(most=1, every_s=1.5)) == 1, "of these only what can be made in time"
     assert len(made(most=3, limit_s=100.0)) == 3
     assert len(made(most=3)) == 1, "one in any case"
+
+
+@pytest.mark.parametrize(("nbytes", "count"), [(10, 5), (40, 3), (125, 1), (5000, 1)])
+def test_only_as_many_are_made_as_an_eighth_of_the_memory_holds(
+    nbytes: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An op with inputs of 400 MB was refused, because one of each family took more than 18 GB."""
+    monkeypatch.setattr(spot_checks, "_make", lambda *given, **_: SimpleNamespace(family=given[3], nbytes=nbytes))
+    nothing: Any = None
+    pool: Any = SimpleNamespace(memory_bytes=1000)
+    how = {"most": 2, "limit_s": 100.0, "every_s": 100.0}
+    used = evidence()
+    used.spot_checks = {input_families.UP: 2, input_families.FLIPPED: 1}
+    first = {spot_checks.make(pool, nothing, used, random.Random(seed), **how)[0].family for seed in range(30)}
+    assert first == {input_families.DOWN, input_families.ENDS, input_families.NON_FINITE}, "any may be left out"
+    assert len(spot_checks.make(pool, nothing, used, random.Random(5), **how)) == count
 
 
 def test_families_that_have_not_come_are_owed_once_each() -> None:
