@@ -179,7 +179,8 @@ def make(
     *,
     most: int,
     limit_s: float = 0.0,
-    every_s: float = 0.0,
+    owed: list[str] | None = None,
+    owed_s: float = 0.0,
 ) -> list[SpotCheck]:
     """Make spot checks for rounds to come, in a random order; none where there is no other family.
 
@@ -192,16 +193,15 @@ def make(
         rng: the families and where they come, which nobody can foresee.
         most: how many to make.
         limit_s: no other one is begun after this time; one is made in any case.
-        every_s: so long one is made of each family that has not come, before all others and beside `most`.
+        owed: families of which one is made each, before all others and beside `most`. Those that are tried leave it.
+        owed_s: for how long.
     """
     start = time.perf_counter()
     room = pool.memory_bytes * HELD_SHARE
     missing: list[SpotCheck] = []
-    families = unused(evidence)
-    rng.shuffle(families)  # there may be no time or room for all
-    for family in families:
-        if time.perf_counter() >= start + every_s or not _has_room(missing, room):
-            break
+    rng.shuffle(owed := [] if owed is None else owed)
+    while owed and time.perf_counter() < start + owed_s and _has_room(missing, room):
+        family = owed.pop()
         # With only some inputs changed the reference may say nothing, though it did with all of them.
         if made := (
             _make(pool, reference, evidence, family, rng) or _make(pool, reference, evidence, family, rng, some=False)

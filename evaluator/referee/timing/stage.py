@@ -52,6 +52,8 @@ class TimingStage:
     checked_calls: int = 0
     noisy: bool = False  # whether the device was too busy for the figures to be ranked
     hoards: bool = False  # whether the candidate held memory as if for the outputs of many calls
+    _owed: list[str] = field(default_factory=list)  # families that must come yet, of which no spot check was made
+    _owed_s: float = 0.0  # how long making these may take
     _most_held: float = -math.inf  # bytes that the candidate has held beyond eager
     own_share: float | None = None  # of the candidate's time in its own code; None if too little was seen
     champion_fails: str = ""  # why the candidate was not compared with the champion to the end
@@ -156,10 +158,27 @@ class TimingStage:
         rng = random.Random(seed)  # noqa: S311 - which families, and where
         expected = math.ceil(spot_checks.CHANCE * self._calls() * self.plan.rounds_min)
         limit_s = spot_checks.TIME_SHARE * self.plan.share_s
-        every_s = spot_checks.TIME_SHARE * self.plan.wall_s if last else 0.0
-        return spot_checks.make(
-            self.pool, self.reference, self.evidence, rng, most=expected, limit_s=limit_s, every_s=every_s
+        self._owed = spot_checks.unused(self.evidence) if last else []
+        self._owed_s = spot_checks.TIME_SHARE * self.plan.wall_s
+        return self._made(rng, most=expected, limit_s=limit_s)
+
+    def _made(self, rng: random.Random, *, most: int, limit_s: float = 0.0) -> list[SpotCheck]:
+        """Some of the families that are owed, as far as there is time and room, and at most so many others."""
+        start = time.perf_counter()
+        made = spot_checks.make(
+            self.pool,
+            self.reference,
+            self.evidence,
+            rng,
+            most=most,
+            limit_s=limit_s,
+            owed=self._owed,
+            owed_s=self._owed_s,
         )
+        self._owed_s -= time.perf_counter() - start
+        if self._owed_s <= 0:
+            self._owed.clear()
+        return made
 
     def _check_turns(self) -> bool:
         """Whether nothing ran out of its turn in the last set. Once that may be an accident, and the set is dropped.
@@ -247,7 +266,7 @@ class TimingStage:
         while True:
             spent = time.perf_counter() - start - looked_s
             missing = spot_checks.families_missing(ready, self.evidence) if last else 0
-            if rounds >= least and not missing:
+            if rounds >= least and not missing and not self._owed:
                 if spent > self.plan.share_s:
                     break
                 if spent >= look_at:
@@ -259,9 +278,12 @@ class TimingStage:
             fresh = supply.take(calls)
             # Made whenever there is time and kept for any later round, so that the pause tells nothing. A candidate
             # that counts its rounds must never know that no spot check will follow.
-            if not ready and made_s + running.spot_checks_s < spot_checks.TIME_SHARE * spent:
+            if not ready and self._owed:  # there was no room for all at once
+                ready += self._made(rng, most=0)
+                missing = spot_checks.families_missing(ready, self.evidence)
+            elif not ready and made_s + running.spot_checks_s < spot_checks.TIME_SHARE * spent:
                 made = time.perf_counter()
-                ready += spot_checks.make(self.pool, self.reference, self.evidence, rng, most=1)
+                ready += self._made(rng, most=1)
                 made_s += time.perf_counter() - made
             supply.prepare(calls)
             # Missing families come evenly in the rounds that there are in any case, and then at once.

@@ -89,9 +89,12 @@ def test_those_of_families_that_have_not_come_are_made_first_as_long_as_there_is
         return [each.family for each in spot_checks.make(pool, nothing, used, random.Random(5), **how)]
 
     missing = {input_families.DOWN, input_families.ENDS, input_families.NON_FINITE}
-    every = made(most=2, limit_s=100.0, every_s=100.0)
-    assert set(every[:3]) == missing and len(every) == 5
-    assert len(made(most=1, every_s=1.5)) == 1, "of these only what can be made in time"
+    owed = sorted(missing)
+    every = made(most=2, limit_s=100.0, owed=owed, owed_s=100.0)
+    assert set(every[:3]) == missing and len(every) == 5 and owed == []
+    owed = sorted(missing)
+    assert len(made(most=1, owed=owed, owed_s=1.5)) == 1, "of these only what can be made in time"
+    assert len(owed) == 2, "the others may be made later"
     assert len(made(most=3, limit_s=100.0)) == 3
     assert len(made(most=3)) == 1, "one in any case"
 
@@ -104,12 +107,18 @@ def test_only_as_many_are_made_as_an_eighth_of_the_memory_holds(
     monkeypatch.setattr(spot_checks, "_make", lambda *given, **_: SimpleNamespace(family=given[3], nbytes=nbytes))
     nothing: Any = None
     pool: Any = SimpleNamespace(memory_bytes=1000)
-    how = {"most": 2, "limit_s": 100.0, "every_s": 100.0}
+    missing = {input_families.DOWN, input_families.ENDS, input_families.NON_FINITE}
     used = evidence()
     used.spot_checks = {input_families.UP: 2, input_families.FLIPPED: 1}
-    first = {spot_checks.make(pool, nothing, used, random.Random(seed), **how)[0].family for seed in range(30)}
-    assert first == {input_families.DOWN, input_families.ENDS, input_families.NON_FINITE}, "any may be left out"
-    assert len(spot_checks.make(pool, nothing, used, random.Random(5), **how)) == count
+
+    def made(seed: int, owed: list[str]) -> list[str]:
+        how = {"most": 2, "limit_s": 100.0, "owed": owed, "owed_s": 100.0}
+        return [each.family for each in spot_checks.make(pool, nothing, used, random.Random(seed), **how)]
+
+    assert {made(seed, sorted(missing))[0] for seed in range(30)} == missing, "any may have to wait"
+    owed = sorted(missing)
+    first = made(5, owed)
+    assert len(first) == count and {*first[:3], *owed} == missing, "what there is no room for is still owed"
 
 
 def test_families_that_have_not_come_are_owed_once_each() -> None:
