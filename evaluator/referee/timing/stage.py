@@ -53,7 +53,7 @@ class TimingStage:
     noisy: bool = False  # whether the device was too busy for the figures to be ranked
     hoards: bool = False  # whether the candidate held memory as if for the outputs of many calls
     _owed: list[str] = field(default_factory=list)  # families that must come yet, of which no spot check was made
-    _owed_s: float = 0.0  # how long making these may take
+    _owed_s: float = 0.0  # how long making these may take, and rounds that follow only for them
     _most_held: float = -math.inf  # bytes that the candidate has held beyond eager
     own_share: float | None = None  # of the candidate's time in its own code; None if too little was seen
     champion_fails: str = ""  # why the candidate was not compared with the champion to the end
@@ -175,10 +175,14 @@ class TimingStage:
             owed=self._owed,
             owed_s=self._owed_s,
         )
-        self._owed_s -= time.perf_counter() - start
+        self._take_from_owed(time.perf_counter() - start)
+        return made
+
+    def _take_from_owed(self, spent_s: float) -> None:
+        """Count time that was spent on families that are owed. None is owed any more once all of it is gone."""
+        self._owed_s -= spent_s
         if self._owed_s <= 0:
             self._owed.clear()
-        return made
 
     def _check_turns(self) -> bool:
         """Whether nothing ran out of its turn in the last set. Once that may be an accident, and the set is dropped.
@@ -287,8 +291,11 @@ class TimingStage:
                 made_s += time.perf_counter() - made
             supply.prepare(calls)
             # Missing families come evenly in the rounds that there are in any case, and then at once.
-            at_least = math.ceil(missing / max(1, least - rounds))
+            at_least = math.ceil((missing + len(self._owed)) / max(1, least - rounds))
+            began = time.perf_counter()
             done = running.run(fresh, spot_checks.draw(ready, rng, calls=calls, at_least=at_least))
+            if rounds >= least:
+                self._take_from_owed(time.perf_counter() - began)
             del fresh  # before the next are copied
             self.checked_calls += calls
             # A baseline that was disturbed is not itself. A candidate's disturbances are its own: if its rounds were
