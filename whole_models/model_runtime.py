@@ -23,6 +23,7 @@ def _kw_source(name):
 
 IMPORTS = """\
 import base64 as _kw_base64
+import copy as _kw_copy
 import enum as _kw_enum
 import functools as _kw_functools
 import inspect as _kw_inspect
@@ -269,11 +270,12 @@ def _kw_has_facts(facts, known):
 class _kw_Place:
     """A module whose forward is a captured graph: its kernels, bound to its parameters.
 
-    Copies and saved modules have a place without kernels, which are made again when they are needed.
+    `other` is a graph of the same module for inputs of other shapes; None: there is none. Copies and saved modules
+    have a place without kernels, which are made again when they are needed.
     """
 
-    def __init__(self, index, known, tied):
-        self.index, self.known, self.tied = index, known, tied
+    def __init__(self, index, known, tied, other):
+        self.index, self.known, self.tied, self.other = index, known, tied, other
         self.owner = None  # a weak reference to the module that all that follows belongs to
         self.forget()
 
@@ -283,18 +285,18 @@ class _kw_Place:
         self.kernels, self.called, self.ready = [None] * len(_kw_GRAPHS[self.index].kernels), False, False
 
     def __deepcopy__(self, memo):
-        return _kw_Place(self.index, self.known, self.tied)
+        return _kw_Place(self.index, self.known, self.tied, _kw_copy.deepcopy(self.other, memo))
 
     def __reduce__(self):
-        return _kw_Place, (self.index, self.known, self.tied)
+        return _kw_Place, (self.index, self.known, self.tied, self.other)
 
     def __call__(self, module, original, args, kwargs):
         graph = _kw_GRAPHS[self.index]
         leaves = None if _kw_is_watched() else graph.leaves_of(original, args, kwargs)
-        if leaves is None or not self.is_as_captured(module):
-            return original(module, *args, **kwargs)
-        changed = self.take_weights()
+        changed = self.take_weights() if leaves is not None and self.is_as_captured(module) else None
         if changed is None:
+            if self.other is not None:
+                return self.other(module, original, args, kwargs)
             return original(module, *args, **kwargs)
         if torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in (*leaves, *self.weights)):
             raise RuntimeError(
@@ -307,6 +309,8 @@ class _kw_Place:
 
     def prepare(self, module):
         """Make the kernels, which may compile them, if the module's parameters are as they were captured."""
+        if self.other is not None:
+            self.other.prepare(module)
         if self.is_as_captured(module, any_mode=True):
             changed = self.take_weights()
             if changed is not None:
@@ -487,13 +491,17 @@ def _kw_forward(cls):
 def _kw_install(model):
     """Put the graphs in the places of the forwards of a model and its submodules."""
     parts = dict(model.named_modules())
-    for index, graph in enumerate(_kw_GRAPHS):
-        part = parts.get(graph.path)
+    for path in dict.fromkeys(graph.path for graph in _kw_GRAPHS):
+        part = parts.get(path)
         if part is None or "_kw_place" in vars(part):
             continue
         if not getattr(type(part), "_kw_has_place", False):
             part.__class__ = _kw_optimized(type(part))
-        place = vars(part)["_kw_place"] = _kw_Place(index, _kw_facts(part), _kw_ties(part))
+        known, tied, place = _kw_facts(part), _kw_ties(part), None
+        for index in reversed(range(len(_kw_GRAPHS))):
+            if _kw_GRAPHS[index].path == path:
+                place = _kw_Place(index, known, tied, place)
+        vars(part)["_kw_place"] = place
         place.prepare(part)
 
 

@@ -57,42 +57,59 @@ class Chosen:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """A model as it was captured with one list of inputs, and the kernels for such inputs."""
+
+    captured: Captured
+    chosen: Sequence[Chosen]
+
+
+@dataclass(frozen=True)
 class Delivered:
     """The files of the folder by their paths in it."""
 
     files: Mapping[str, str]
 
 
-def put_back(source: str, captured: Captured, chosen: Sequence[Chosen]) -> Delivered:
+def put_back(source: str, captured: Captured, chosen: Sequence[Chosen], others: Sequence[Variant] = ()) -> Delivered:
     """Write `model.py`, and `kernels/NAME.py` for each region.
 
     Args:
         source: the model's source.
         captured: its graphs.
         chosen: regions of these graphs, with a kernel each.
+        others: the same for inputs of other shapes. A call runs the first graph whose inputs are like its own.
 
     Raises:
         PutBackError: the source has no class `Model`, or the regions do not fit the graphs or each other.
     """
-    for each in chosen:
+    variants = [Variant(captured, chosen), *others]
+    every = [each for variant in variants for each in variant.chosen]
+    for each in every:
         if not _FILE_NAME.fullmatch(each.region.name):
             raise PutBackError(f"{each.region.name[:80]!r} is no name of a file")
-    names = [each.region.name for each in chosen]
+    names = [each.region.name for each in every]
     if len(set(names)) < len(names):
         raise PutBackError("two regions have the same name")
-    unknown = {each.region.graph for each in chosen} - {graph.path for graph in captured.graphs}
+    original = _read_original(source)
+    graphs = [found for variant in variants for found in _with_kernels(variant)]
+    written = [_GraphText(graph, kernels, place) for place, (graph, kernels) in enumerate(graphs)]
+    files = {MODEL_FILE: _model_text(original, written)}
+    files |= {_kernel_file(each.region.name): each.kernel_source for each in every}
+    return Delivered(files)
+
+
+def _with_kernels(variant: Variant) -> list[tuple[Graph, list[Chosen]]]:
+    """The graphs of a variant that kernels are for, with these."""
+    unknown = {each.region.graph for each in variant.chosen} - {graph.path for graph in variant.captured.graphs}
     if unknown:
         raise PutBackError(f"no graph of {min(unknown)!r} was captured")
-    original = _read_original(source)
-    of_graph = {
-        graph.path: [each for each in chosen if each.region.graph == graph.path and each.region.occurrences]
-        for graph in captured.graphs
-    }
-    graphs = [graph for graph in captured.graphs if of_graph[graph.path]]
-    written = [_GraphText(graph, of_graph[graph.path], place) for place, graph in enumerate(graphs)]
-    files = {MODEL_FILE: _model_text(original, written)}
-    files |= {_kernel_file(each.region.name): each.kernel_source for each in chosen}
-    return Delivered(files)
+    found = []
+    for graph in variant.captured.graphs:
+        kernels = [each for each in variant.chosen if each.region.graph == graph.path and each.region.occurrences]
+        if kernels:
+            found.append((graph, kernels))
+    return found
 
 
 def bundle(delivered: Delivered) -> str:

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.support import put_back_models
 from tests.support.put_back_models import captured, chosen, kernel, loaded, region
 from whole_models.graph import Captured
-from whole_models.put_back import Chosen, Delivered, PutBackError, bundle, put_back
+from whole_models.put_back import Chosen, Delivered, PutBackError, Variant, bundle, put_back
 
 NORMS = '''"""Two layers with a norm each."""
 from __future__ import annotations
@@ -714,6 +714,58 @@ def of_parts() -> Delivered:
         nodes = [node.name for node in graph.nodes if "linear" not in node.operator]
         every += chosen(graph, region(graph, f"r0{number + 1}_tail", nodes))
     return put_back(PARTS, found, every)
+
+
+@pytest.fixture(scope="module")
+def of_two_shapes() -> Delivered:
+    few, many = captured(NORMS), captured(NORMS, inputs=[torch.randn(9, 16)])
+    more = [put_back_models.with_name(each, "g0_rms_norm") for each in norms(many)]
+    return put_back(NORMS, few, norms(few), [Variant(many, more)])
+
+
+def test_a_call_runs_the_graph_for_the_shapes_of_its_inputs(tmp_path, of_two_shapes):
+    module = delivered_module(tmp_path, of_two_shapes)
+    ours, theirs = pair(module, NORMS)
+    for other in (ours, copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+        for _ in range(2):
+            assert runs_kernels(other, theirs, torch.randn(4, 16)) == 2
+            assert runs_kernels(other, theirs, torch.randn(4, 16), name="g0_rms_norm") == 0
+            assert runs_kernels(other, theirs, torch.randn(9, 16), name="g0_rms_norm") == 2
+            assert runs_kernels(other, theirs, torch.randn(9, 16)) == 0
+        assert runs_kernels(other, theirs, torch.randn(5, 16), name="g0_rms_norm") == 0
+    for model in (ours, theirs):
+        torch.nn.init.ones_(model.first_norm.weight)
+    assert runs_kernels(ours, theirs, torch.randn(9, 16), name="g0_rms_norm") == 2
+    assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
+    module.remove(ours)
+    assert runs_kernels(ours, theirs, torch.randn(9, 16), name="g0_rms_norm") == 0
+
+
+def test_graphs_for_other_shapes_may_be_of_other_parts_of_the_model(tmp_path):
+    data_dependent = "if x.sum() > 0:  # depends on data: the model itself cannot be exported\n                x = -x"
+    source = PARTS.replace(data_dependent, "x = -x")
+    whole, parts = captured(source), captured(source, ("blocks.0", "blocks.1"), inputs=[torch.randn(7, 8)])
+
+    def tails(found: Captured, prefix: str) -> list[Chosen]:
+        every = []
+        for number, graph in enumerate(found.graphs):
+            nodes = [node.name for node in graph.nodes if "tanh" in node.operator or "relu" in node.operator][:1]
+            every += chosen(graph, region(graph, f"{prefix}{number + 1}_tail", nodes))
+        return every
+
+    delivered = put_back(source, whole, tails(whole, "r0"), [Variant(parts, tails(parts, "g0_r0"))])
+    ours, theirs = pair(delivered_module(tmp_path, delivered), source)
+    for _ in range(2):
+        assert runs_kernels(ours, theirs, torch.randn(3, 8), name="r01_tail") == 1
+        assert runs_kernels(ours, theirs, torch.randn(7, 8), name="g0_r01_tail") == 1
+        assert runs_kernels(ours, theirs, torch.randn(7, 8), name="g0_r02_tail") == 1
+        assert runs_kernels(ours, theirs, torch.randn(3, 8), name="g0_r02_tail") == 0
+
+
+def test_variants_whose_regions_share_a_name_are_refused():
+    few = captured(NORMS)
+    with pytest.raises(PutBackError, match="two regions have the same name"):
+        put_back(NORMS, few, norms(few), [Variant(few, norms(few))])
 
 
 def test_parts_of_a_model_that_could_not_be_exported_whole(tmp_path, of_parts):
