@@ -62,9 +62,13 @@ class BuildCache:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.b64"
 
 
-def baseline_key(task: Task, sandbox: Mapping[str, str], device: Device) -> str:
-    """The key of torch.compile's kernels of a task. `sandbox` is the sandbox's description."""
-    return f"baseline\n{_place(task, sandbox, device)}"
+def baseline_key(task: Task, sandbox: Mapping[str, str], device: Device, *, shape_group: int | None = None) -> str:
+    """The key of torch.compile's kernels of a task for its inputs, or for those of one of its shape groups.
+
+    `sandbox` is the sandbox's description.
+    """
+    name = "baseline" if shape_group is None else f"baseline of shape group {shape_group}"
+    return f"{name}\n{_place(task, sandbox, device)}"
 
 
 def candidate_key(task: Task, candidate_source: str, sandbox: Mapping[str, str], device: Device) -> str:

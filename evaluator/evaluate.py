@@ -35,6 +35,7 @@ class Effort:
     baselines: tuple[str, ...] = ("eager", "compile")  # those that the platform lacks are left out
     trial: bool = False  # whether timing ends as soon as it is decided if the candidate is better than the champion
     cold: bool = False  # whether caches are scrubbed before each timed call
+    shape_group: int | None = None  # the task's own inputs are those of get_input_groups()[N]; None: get_inputs()
     rules: tuple[str, ...] = ()  # other accuracy rules to report on beside ours: `kernelbench`
     architectures: tuple[str, ...] = ARCHITECTURES  # what kernels for GPUs are compiled for
 
@@ -64,6 +65,7 @@ class Effort:
             "tolerance": dict(declared.tolerance),
             "domain": list(declared.domain),
             "shape_groups": declared.shape_groups,
+            "shape_group": self.shape_group,
             "cold": self.cold,
             "trial": self.trial,
             "rules": list(self.rules),
@@ -113,7 +115,7 @@ def evaluate(
     described = sandbox.describe()
     probed = platform.device(device)
     keys = {
-        "compile_cache": baseline_key(task, described, probed),
+        "compile_cache": baseline_key(task, described, probed, shape_group=effort.shape_group),
         "build_cache": candidate_key(task, candidate_source, described, probed),
     }
     champion = champion_source or ""

@@ -17,6 +17,12 @@ def noise_of(profile: Mapping[str, object]) -> float | None:
     return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
+def shape_group_of(result: Mapping[str, Any]) -> int | None:
+    """The shape group whose inputs were timed, by an evaluation's result as JSON; None: those of `get_inputs()`."""
+    found = ((result.get("provenance") or {}).get("settings") or {}).get("shape_group")
+    return found if isinstance(found, int) else None
+
+
 @dataclass(frozen=True)
 class Interval:
     """A speedup with its 95 % interval. Above 1 the candidate is faster than the baseline."""

@@ -55,6 +55,7 @@ def evaluate_file(
     cold: bool = False,
     domain: str | None = None,
     state: Path | None = None,
+    shape_group: int | None = None,
 ) -> Iterator[Evaluated]:
     """Evaluate the candidate in this file for the task that `ref` names, on a domain; the rest as `evaluate_source`.
 
@@ -79,6 +80,7 @@ def evaluate_file(
         profile=profile,
         cold=cold,
         weights=None if state is None else read_state(state),
+        shape_group=shape_group,
     )
 
 
@@ -96,6 +98,7 @@ def evaluate_source(
     profile: bool = False,
     cold: bool = False,
     weights: Weights | None = None,
+    shape_group: int | None = None,
 ) -> Iterator[Evaluated]:
     """Evaluate a candidate for a task, `times` times from the beginning.
 
@@ -104,14 +107,21 @@ def evaluate_source(
     that.
 
     Raises:
-        BadRequest: a rule is unknown.
+        BadRequest: a rule is unknown, or the task has no shape groups.
         SandboxUnavailable: there is no sandbox to work with.
         Cancelled: cancellation was requested before there was a verdict; nothing of that evaluation is stored.
         JobLost: other processes took this one for dead; nothing is stored.
     """
     check_rules(rules)
     with open_evaluation_context(
-        task, settings, own_code_only=False, rules=rules, profile=profile, cold=cold, weights=weights
+        task,
+        settings,
+        own_code_only=False,
+        rules=rules,
+        profile=profile,
+        cold=cold,
+        weights=weights,
+        shape_group=shape_group,
     ) as context:
         for _ in range(times):
             yield _evaluate(context, source, origin, store, observe, cancel)

@@ -23,6 +23,7 @@ from service.cancellation import Cancelled, CancelToken
 from service.device_lock import DeviceLockSandbox, WaitCancelled, hold_device, lock_paths
 from service.errors import BadRequest
 from service.settings import Settings, environment_secrets, read_key
+from tasks.declarations import declarations_of
 from tasks.outcomes import CANCELLED
 from tasks.task import Task
 from tasks.weights_file import MAX_STATE_BYTES, Weights, WeightsError, read_weights
@@ -40,6 +41,7 @@ class EvaluationContext:
         profile: whether candidates that pass are profiled as well.
         cold: whether caches are scrubbed before each timed call.
         weights: those of the task's model, on which outputs are judged as well.
+        shape_group: the number of the list of the task's `get_input_groups()` that is timed; None: `get_inputs()`.
     """
 
     task: Task
@@ -50,6 +52,7 @@ class EvaluationContext:
     profile: bool = False
     cold: bool = False
     weights: Weights | None = None
+    shape_group: int | None = None
 
     def prepare(self) -> None:
         """Start a referee for the next candidate while that candidate is being written."""
@@ -74,6 +77,7 @@ class EvaluationContext:
             rules=self.rules,
             architectures=tuple(settings.architectures.split(",")),
             cold=self.cold,
+            shape_group=self.shape_group,
         )
 
     @property
@@ -238,16 +242,30 @@ def open_evaluation_context(
     profile: bool = False,
     cold: bool = False,
     weights: Weights | None = None,
+    shape_group: int | None = None,
 ) -> Iterator[EvaluationContext]:
     """The evaluation context of a task as the settings ask for it, open during the block.
 
     Raises:
-        BadRequest: the platform is unknown.
+        BadRequest: the platform is unknown, or the task has no shape groups.
         SandboxUnavailable: there is no sandbox to work with.
     """
+    check_shape_group(task, shape_group)
     platform = open_platform(settings.platform, settings.device)
     with open_sandbox(settings, own_code_only=own_code_only) as sandbox:
-        yield EvaluationContext(task, platform, sandbox, settings, rules, profile, cold, weights)
+        yield EvaluationContext(task, platform, sandbox, settings, rules, profile, cold, weights, shape_group)
+
+
+def check_shape_group(task: Task, shape_group: int | None) -> None:
+    """Refuse a shape group of a task that has none.
+
+    Raises:
+        BadRequest: the task has none.
+    """
+    if shape_group is not None and not declarations_of(task.source).shape_groups:
+        raise BadRequest(
+            f"shape group {shape_group}: {task.id} has no get_input_groups(), which would return its inputs"
+        )
 
 
 def open_platform(name: str, device: int = 0) -> Platform:

@@ -235,6 +235,9 @@ SLOWER = "slower"
 COLD = "cold"
 """The tag of another measurement: with cold caches."""
 
+OTHER_INPUTS = "other_inputs"
+"""The tag of another measurement: with inputs of the task's `get_input_groups()`."""
+
 TRIAL = "trial"
 """The tag of what was timed only until it was decided whether it is better than the best candidate so far."""
 
@@ -319,6 +322,12 @@ TAGS: Mapping[str, Tag] = {
             COLD,
             False,
             "It was measured with cold caches, as asked for: not comparable with other results. No rank.",
+        ),
+        Tag(
+            OTHER_INPUTS,
+            False,
+            "It was timed with inputs of get_input_groups() and not with those of get_inputs(), as asked for: not "
+            "comparable with other results. No rank.",
         ),
         Tag(
             TRIAL,

@@ -175,6 +175,8 @@ class Evaluation:
             self.tags.append(self.pool.platform.timed)
         if self.pool.request.cold:
             self.tags.append("cold")
+        if self.pool.request.shape_group is not None:
+            self.tags.append("other_inputs")
         if self.pool.request.trial:
             self.tags.append("trial")
         even = self.profile["evenness"]

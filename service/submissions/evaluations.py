@@ -10,6 +10,7 @@ from db.store import Store
 from evaluator.platforms import PLATFORM_NAMES
 from service.errors import BadRequest
 from service.evaluate import MAX_CANDIDATE_BYTES, check_rules
+from service.evaluation_context import check_shape_group
 from service.jobs.persistence import save_task
 from service.jobs.spec import SANDBOX
 from service.settings import Settings
@@ -33,6 +34,7 @@ def evaluate_for(
     profile: bool = False,
     cold: bool = False,
     tolerance: str | None = None,
+    shape_group: int | None = None,
     settings: Settings,
     store: Store,
     key: str | None = None,
@@ -45,7 +47,7 @@ def evaluate_for(
         The job's id, and False if an earlier request with this key had queued it.
 
     Raises:
-        BadRequest: the candidate is too large, or the platform or rule is unknown.
+        BadRequest: the candidate is too large, the platform or rule is unknown, or the task has no shape groups.
         NotAllowed, QuotaExceeded: the token does not allow it.
     """
     require(principal, Role.SUBMITTER)
@@ -56,8 +58,10 @@ def evaluate_for(
     if platform not in PLATFORM_NAMES:
         raise BadRequest(f"platform {platform[:80]!r} is unknown; there is: {', '.join(PLATFORM_NAMES)}")
     check_rules(() if tolerance is None else (tolerance,))
+    check_shape_group(task, shape_group)
     digest = hash_of(source)
-    wanted = {"profile": profile, "cold": cold, "tolerance": tolerance}
+    wanted: dict[str, Any] = {"profile": profile, "cold": cold, "tolerance": tolerance}
+    wanted |= {} if shape_group is None else {"shape_group": shape_group}
 
     def create(session: Session) -> str:
         check_quota(session, principal, [None])

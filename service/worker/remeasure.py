@@ -13,6 +13,7 @@ from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import jobs, workers
 from db.records import EvaluationRecord
+from evaluator.evaluation import shape_group_of
 from sandbox.base import SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken
 from service.evaluation_context import EvaluationContext
@@ -102,6 +103,7 @@ class Remeasurer:
             settings_of(job, worker.settings),
             rules=() if tolerance is None else (str(tolerance),),
             cold=bool(job.options.get("cold")),
+            shape_group=shape_group_of(found.result),
         )
         evaluation = context.evaluate(found.source, on_progress=lambda _: None, cancel=cancel)
         with worker.store.write() as session:

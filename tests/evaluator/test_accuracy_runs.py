@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from evaluator.evaluate import Effort, evaluate
-from evaluator.evaluation import Evaluation
+from evaluator.evaluation import Evaluation, shape_group_of
 from evaluator.platforms import load_platform
 from evaluator.referee.protocol.input_families import NON_FINITE
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
-from tasks.outcomes import Verdict
+from tasks.outcomes import Verdict, is_ranked
 
 EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=0.2, baselines=("eager",), rules=("kernelbench",))
 pytestmark = pytest.mark.docker
@@ -128,6 +128,24 @@ def test_other_shapes_of_the_task_are_checked(shared_docker_sandbox: Sandbox) ->
     refused = judged(shared_docker_sandbox, "x.sum(0)", "x[:64].sum(0)", declared=GROUPS)
     assert (refused.verdict, refused.code) == (Verdict.WRONG_OUTPUT, "values")
     assert "shape group 3" in refused.message
+
+
+def test_inputs_of_a_shape_group_can_be_the_ones_that_are_timed(shared_docker_sandbox: Sandbox) -> None:
+    wide = "def get_input_groups():\n    return [[torch.rand(8, 256)], [torch.rand(4096, 256)]]"
+    effort = replace(EFFORT, shape_group=1)
+    found = judged(shared_docker_sandbox, "x.sum(0)", "x.flip(0).sum(0)", declared=wide, effort=effort)
+    assert found.passed, found.message
+    assert "other_inputs" in found.tags and not is_ranked(found.tags)
+    assert shape_group_of(found.to_json()) == 1
+    own = judged(shared_docker_sandbox, "x.sum(0)", "x.flip(0).sum(0)", declared=wide)
+    assert "other_inputs" not in own.tags and shape_group_of(own.to_json()) is None
+    assert found.roofline is not None and own.roofline is not None
+    assert found.roofline.limit_ms > 10 * own.roofline.limit_ms  # 4,096 rows, not 64
+    only_many_rows = "x.sum(0) if len(x) > 1000 else x[0] * 1.0"
+    refused = judged(shared_docker_sandbox, "x.sum(0)", only_many_rows, declared=wide, effort=effort)
+    assert (refused.verdict, refused.code) == (Verdict.WRONG_OUTPUT, "values"), "its other inputs are checked"
+    none = judged(shared_docker_sandbox, "x.sum(0)", "x.sum(0)", declared=wide, effort=replace(EFFORT, shape_group=2))
+    assert none.verdict is Verdict.TASK_INVALID and "there is no shape group 2" in none.message
 
 
 def test_of_many_shapes_some_are_chosen_in_secret_and_too_large_ones_left_out(shared_docker_sandbox: Sandbox) -> None:

@@ -39,6 +39,7 @@ def start(
         profile=body.profile,
         cold=body.cold,
         tolerance=body.tolerance,
+        shape_group=body.shape_group,
         settings=deps.settings,
         store=deps.store,
         key=key,

@@ -58,6 +58,7 @@ class Request:
     tolerance: dict[str, float] = field(default_factory=dict)  # declared by the task, by dtype
     domain: tuple[str, ...] = ()  # declared by the task: `input_families.DOMAINS`, one for all inputs or one for each
     shape_groups: bool = False  # whether the task has a get_input_groups()
+    shape_group: int | None = None  # which of its lists stands for that of get_inputs(), and the other way round
     cold: bool = False  # whether timed calls find none of their data in the caches
     rules: tuple[str, ...] = ()  # other accuracy rules to report on: `kernelbench`
     architectures: tuple[str, ...] = ARCHITECTURES  # what kernels for GPUs are compiled for
@@ -285,6 +286,8 @@ class RunnerPool:
             "needs": needs,
             "seed": self.seeds.named(f"load {name}"),
         }
+        if name == "task" and self.request.shape_group is not None:
+            message["shape_group"] = self.request.shape_group
         kernel = self.request.source_kernel if name == "task" else {}
         if not kernel:
             handle.ask(message, timeout_s=self.request.build_timeout_s if name == "candidate" else 60)

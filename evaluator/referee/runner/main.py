@@ -52,6 +52,7 @@ class Runner:
         self.language = platform  # whose kernels the foreign code holds: another's only if one is the reference
         self.built = built  # the folder in which torch.compile and load_inline build
         self.module: Any = None
+        self.shape_group: int | None = None
         self.model: Any = None
         self.input_buffer: mmap.mmap | None = None
         # The tensor of a row of the referee's; another one where inputs lie in a device's memory.
@@ -119,7 +120,8 @@ class Runner:
     def load(self, message: framing.Message) -> framing.Message:
         """Import the task's or the candidate's source, from a file so that inspect and torch.compile find it.
 
-        With `kernel`, the source of a kernel, that kernel's ModelNew is the task's Model.
+        With `kernel`, the source of a kernel, that kernel's ModelNew is the task's Model. With `shape_group`, a number,
+        inputs of the task's `get_input_groups()` stand for those of its `get_inputs()`.
         """
         name = message["name"]
         if name == "candidate":
@@ -130,6 +132,7 @@ class Runner:
             self.language.keep_builds(self.built)
             self.module.Model = self._imported("source_kernel", message["kernel"]).ModelNew
         getattr(self.module, message["needs"])
+        self.shape_group = message.get("shape_group")
         return {}
 
     def _imported(self, name: str, source: str) -> Any:
@@ -195,7 +198,15 @@ class Runner:
         smaller = None if told is None else Smaller.from_json(told)
         with self.platform.beside_calls() if message.get("beside") else contextlib.nullcontext():
             made = [
-                perturb.make(self.module, family, seed, domains, smaller=smaller, **message.get("how", {}))
+                perturb.make(
+                    self.module,
+                    family,
+                    seed,
+                    domains,
+                    smaller=smaller,
+                    own_group=self.shape_group,
+                    **message.get("how", {}),
+                )
                 for family, seed in zip(message["families"], message["seeds"], strict=True)
             ]
         return {

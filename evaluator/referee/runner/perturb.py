@@ -48,6 +48,7 @@ def make(
     some: bool = False,
     change_seed: int | None = None,
     smaller: Smaller | None = None,
+    own_group: int | None = None,
 ) -> tuple[Any, bool]:
     """Make the inputs of a family with the generators of the task's module.
 
@@ -60,6 +61,8 @@ def make(
         change_seed: the seed of the changes to integers, so that these are the same in different sets; by default
             `seed`, which is that of all other changes.
         smaller: makes the generated inputs smaller, before the family changes them.
+        own_group: the shape group whose inputs take the place of those of `get_inputs()`; these take its place among
+            the groups then.
 
     Returns:
         The inputs, or for `COUNT_GROUPS` the number of the task's shape groups; and whether the family has changed
@@ -68,10 +71,21 @@ def make(
     torch.manual_seed(seed)
     if family == COUNT_GROUPS:
         return len(module.get_input_groups()), True
-    if family.startswith(GROUP):
-        return _made_smaller(list(module.get_input_groups()[int(family.removeprefix(GROUP))]), smaller), True
-    values = _made_smaller(list(module.get_inputs()), smaller)
+    group = int(family.removeprefix(GROUP)) if family.startswith(GROUP) else None
+    if group is not None:
+        return _made_smaller(_of_group(module, None if group == own_group else group), smaller), True
+    values = _made_smaller(_of_group(module, own_group), smaller)
     return _applied(family, values, seed, seed if change_seed is None else change_seed, domains, some)
+
+
+def _of_group(module: Any, group: int | None) -> list[Any]:
+    """The inputs of a shape group; of None those of `get_inputs()`."""
+    if group is None:
+        return list(module.get_inputs())
+    groups = list(module.get_input_groups())
+    if group >= len(groups):
+        raise IndexError(f"get_input_groups() returns {len(groups)} lists of inputs: there is no shape group {group}")
+    return list(groups[group])
 
 
 def _made_smaller(values: list[Any], rule: Smaller | None) -> list[Any]:

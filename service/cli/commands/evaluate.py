@@ -40,6 +40,15 @@ def evaluate(
         bool,
         typer.Option("--cold", help="Scrub the caches before each timed call; such results get no rank."),
     ] = False,
+    shape_group: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=9999,
+            metavar="N",
+            help="Time the inputs of the task's get_input_groups()[N]; such results get no rank.",
+        ),
+    ] = None,
     domain: Domain = None,
     state: Annotated[
         Path | None,
@@ -65,7 +74,8 @@ def evaluate(
         from service.cli.remote.jobs import evaluate_at_server
 
         own = {"sandbox": sandbox, "image": image, "state": state}
-        options = {"tolerance": tolerance, "profile": profile, "cold": cold}
+        options: dict[str, Any] = {"tolerance": tolerance, "profile": profile, "cold": cold}
+        options |= {} if shape_group is None else {"shape_group": shape_group}
         return evaluate_at_server(
             op,
             candidate,
@@ -94,6 +104,7 @@ def evaluate(
                 cold=cold,
                 domain=domain,
                 state=state,
+                shape_group=shape_group,
             ):
                 results.append(evaluated.record.result)
     except Cancelled:

@@ -234,11 +234,12 @@ def test_trials_are_never_pooled_with_anything_else():
     assert (alone.tier, alone.evaluations) == (Tier.TRIED, 2)
 
 
-def test_cold_caches_are_another_measurement():
-    cold = Evaluation("c", 4.0, ("cold",))
+@pytest.mark.parametrize("tag", ["cold", "other_inputs"])
+def test_cold_caches_and_other_inputs_are_another_measurement(tag):
+    other = Evaluation("c", 4.0, (tag,))
     noisy = Evaluation("n", 2.0, ("noisy",))
-    assert pool_candidate([cold, noisy]).measurements.speedup == 2.0
-    assert pool_candidate([cold, Evaluation("d", 4.0, ("cold", "noisy"))]).measurements.speedup == 4.0
+    assert pool_candidate([other, noisy]).measurements.speedup == 2.0
+    assert pool_candidate([other, Evaluation("d", 4.0, (tag, "noisy"))]).measurements.speedup == 4.0
 
 
 @pytest.mark.parametrize("verdict", ["wrong_output", "integrity"])

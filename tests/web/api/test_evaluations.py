@@ -48,6 +48,13 @@ def test_a_given_candidate_waits_for_a_worker_with_what_was_asked_for(client, we
         assert list_candidate_sources(session, job["id"]) == {digest: CANDIDATE}
 
 
+def test_inputs_of_a_shape_group_are_timed_where_the_op_has_any(client):
+    assert "has no get_input_groups()" in refused(ask(client, name="relu", shape_group=1), 422)
+    source = OP + "\n\ndef get_input_groups():\n    return [get_inputs()]\n"
+    job = ask(client, source=source, name="relu", shape_group=0).json()
+    assert job["options"]["shape_group"] == 0
+
+
 def test_the_op_may_be_one_of_a_suite(client):
     body = {"task": "starter/gelu_tanh", "candidate": CANDIDATE}
     assert client.post(f"{API}/evaluations", json=body).json()["task"]["ref"] == "starter/gelu_tanh"

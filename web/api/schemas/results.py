@@ -23,6 +23,10 @@ class _EvaluationOptions(BaseModel):
     platform: Platform | None = None
     profile: bool = Field(default=False, description="Also profile the candidate if it passes.")
     cold: bool = Field(default=False, description="Clear the caches before each timed call. Such results get no rank.")
+    shape_group: Annotated[int, Field(ge=0, le=9999)] | None = Field(
+        default=None,
+        description="Time the inputs of the task's `get_input_groups()[N]`. Such results get no rank.",
+    )
     tolerance: Literal["kernelbench"] | None = Field(
         default=None, description="Also report the result of this accuracy rule. It does not change the verdict."
     )

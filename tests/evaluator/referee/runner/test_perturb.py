@@ -172,6 +172,21 @@ def test_shape_groups_are_counted_and_made() -> None:
     assert value.shape == (3,) and changed
 
 
+def test_a_shape_group_and_the_tasks_own_inputs_can_change_places() -> None:
+    groups = [[torch.ones(1)], [torch.ones(2)]]
+    module = SimpleNamespace(get_inputs=lambda: [torch.ones(3)], get_input_groups=lambda: groups)
+
+    def size(family: str) -> int:
+        [value], _ = perturb.make(module, family, 1, (), own_group=1)
+        return value.numel()
+
+    assert size(input_families.GENERATED) == 2
+    assert [size(f"{input_families.GROUP}{number}") for number in range(2)] == [1, 3]
+    assert perturb.make(module, input_families.COUNT_GROUPS, 1, (), own_group=1) == (2, True)
+    with pytest.raises(IndexError, match=r"get_input_groups\(\) returns 2 lists of inputs: there is no shape group 5"):
+        perturb.make(module, input_families.GENERATED, 1, (), own_group=5)
+
+
 def test_an_unknown_family_is_an_error() -> None:
     with pytest.raises(ValueError, match="unknown 'upside down'"):
         perturb.apply("upside down", [torch.ones(2)], 0)
