@@ -37,6 +37,7 @@ def run_capture(
     compile: bool = True,
     budget_s: float = 60.0,
     memory_mb: int = 8192,
+    shape_group: int | None = None,
     on_progress: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> bytes:
@@ -52,6 +53,7 @@ def run_capture(
         compile: whether the model is run under torch.compile as well.
         budget_s: how long the program plans for; it is killed a minute after twice that.
         memory_mb: how much memory it may take.
+        shape_group: the model gets the inputs of `get_input_groups()[shape_group]`; None: those of `get_inputs()`.
         on_progress: called with a few words on what is done.
         cancel: ends the run.
 
@@ -65,6 +67,7 @@ def run_capture(
         "source": source,
         "compile": compile,
         "budget_s": budget_s,
+        "shape_group": shape_group,
         "state": [row.to_json() for row in state.rows],
         "state_bytes": len(state.elements),
     }

@@ -41,7 +41,11 @@ class CaptureFailed(Exception):
 
     def __init__(self, stage: str, message: str) -> None:
         super().__init__(f"{stage}: {message}")
-        self.stage = stage
+        self.stage, self.message = stage, message
+
+    def to_json(self) -> bytes:
+        """As the capture program says it, for `read_captured` to raise again."""
+        return json.dumps({"ok": False, "stage": self.stage, "error": self.message}).encode()
 
 
 @dataclass(frozen=True)
@@ -260,6 +264,7 @@ class Captured:
         kernels_ms: under torch.compile: the time of a call in each operator or kernel, by its name, longest first.
         cost_s: where the capture's own time went, by stage.
         waited_share: how much of the time in which threads wanted to run they waited, while eager was timed.
+        shape_groups: how many lists of inputs the model's `get_input_groups()` returns.
     """
 
     torch: str
@@ -273,6 +278,7 @@ class Captured:
     kernels_ms: tuple[tuple[str, float], ...]
     cost_s: tuple[tuple[str, float], ...]
     waited_share: float = 0.0
+    shape_groups: int = 0
 
     @property
     def is_noisy(self) -> bool:
@@ -305,6 +311,7 @@ def read_captured(stdout: bytes) -> Captured:
             kernels_ms=tuple((_line(name, 300), _duration(ms)) for name, ms in _items(data["kernels_ms"])),
             cost_s=tuple((_word(name), _duration(s)) for name, s in _items(data["cost_s"])),
             waited_share=min(1.0, _duration(data.get("waited_share", 0.0))),
+            shape_groups=max(0, min(int(data.get("shape_groups", 0)), MAX_CALLS)),
         )
     except CaptureFailed:
         raise

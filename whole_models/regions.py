@@ -189,6 +189,17 @@ def with_a_block(captured: Captured, regions: Sequence[Region]) -> tuple[Region,
     return tuple(kept[region.name] for region in regions if region.name in kept)
 
 
+def named_for(region: Region, shape_group: int) -> Region:
+    """A region of the graphs for a shape group, whose name says so: `g0_r01_norm`."""
+    return replace(region, name=f"g{shape_group}_{region.name}")
+
+
+def shape_group_in(name: str) -> int | None:
+    """The shape group that a region's name says; None: its graph is for the inputs of `get_inputs()`."""
+    found = re.match(r"g(\d{1,4})_r\d", name)
+    return None if found is None else int(found[1])
+
+
 def to_gain_ms(captured: Captured, region: Region) -> float:
     """What a kernel could save of the time of a region in all its places under eager: an estimate, and no bound.
 

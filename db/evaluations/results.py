@@ -1,6 +1,6 @@
 """What happened in a job: rounds, candidates, evaluations, LLM calls and events."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Select, and_, func, or_, select
@@ -157,16 +157,22 @@ def has_evaluation(session: Session, evaluation_id: str) -> bool:
 
 
 def find_evaluation(
-    session: Session, job_id: int, candidate_hash: str, *, trial: bool | None = None
+    session: Session,
+    job_id: int,
+    candidate_hash: str,
+    *,
+    trial: bool | None = None,
+    where: Callable[[EvaluationRecord], bool] = lambda record: True,
 ) -> EvaluationRecord | None:
     """The latest evaluation of a candidate in a job, or None.
 
     Args:
         trial: True: a trial, or else any (a round may have been measured in full); False: no trial; None: any.
+        where: a condition on it.
     """
     query = _evaluations().where(CandidateRow.job_id == job_id, CandidateRow.hash == candidate_hash)
     rows = session.execute(query.order_by(EvaluationRow.created_at.desc()))
-    found = [_evaluation_record(evaluation, candidate) for evaluation, candidate in rows]
+    found = [record for row in rows if where(record := _evaluation_record(*row))]
     of_kind = found if trial is None else [each for each in found if _is_trial(each) is trial]
     return next(iter(of_kind or (found if trial else ())), None)
 

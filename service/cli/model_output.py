@@ -1,7 +1,7 @@
 """The output for whole models: where time goes and what there is to gain, and what became of a run."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from db.records import PLAN_ONLY, RESUMABLE
 from service.cli.job_output import show_evaluation
 from service.cli.output import latency, note, plain, print_table, ratio
-from service.whole_models.plan import OTHER_SHAPES, Plan, plan_json
+from service.whole_models.plan import Plan, plan_json
 from service.whole_models.prove import faster_baselines
 from tasks.task import Task
 
@@ -32,13 +32,15 @@ def plan_object(model: Task, plan: Plan) -> dict[str, Any]:
                 "name": region.name,
                 "kind": region.kind,
                 "graph": region.graph,
+                "shape_group": each.shape_group,
                 "nodes": list(region.nodes),
-                "occurrences": [asdict(each) for each in region.occurrences],
+                "occurrences": [asdict(place) for place in region.occurrences],
                 "eager_ms": region.eager_ms,
-                "chosen": region.name in plan.tasks,
-                "task": None if region.name not in plan.tasks else plan.tasks[region.name].source,
+                "chosen": region.name in each.tasks,
+                "task": None if region.name not in each.tasks else each.tasks[region.name].source,
             }
-            for region in plan.regions
+            for each in plan.every
+            for region in each.regions
         ],
     }
 
@@ -64,7 +66,21 @@ def show_plan(model: Task, plan: Plan, tasks: Path | None) -> None:
     kernels = [(name, _milliseconds(ms)) for name, ms in found["kernels_ms"][:_ROWS]]
     if kernels:
         print_table(("under torch.compile", "ms"), kernels, right=("ms",))
-    if not plan.regions:
+    tasked = plan.every_task
+    _show_gains(found, tasked)
+    for group in found["groups"]:
+        print(f"\nwith the inputs of get_input_groups()[{group['shape_group']}]")
+        _show_times(group)
+        _show_gains(group, tasked)
+    if found["gains"] or found["groups"]:
+        print("at most: how much faster the model would be if the region took no time (Amdahl's law)")
+    if tasks is not None and tasked:
+        print(f"tasks      {tasks}: {len(tasked)} files")
+
+
+def _show_gains(found: Mapping[str, Any], tasked: Collection[str]) -> None:
+    """Print the table of regions of a plan for one list of inputs. `tasked` are those that have a task."""
+    if not found["gains"]:
         print("no regions: nothing here can be put into a kernel")
         return
     rows = [
@@ -75,15 +91,12 @@ def show_plan(model: Task, plan: Plan, tasks: Path | None) -> None:
             _milliseconds(gain["eager_ms"]),
             f"{gain['share']:.1%}",
             "" if gain["most"] is None else f"{gain['most']:.2f}x",
-            "*" if gain["region"] in plan.tasks else "",
+            "*" if gain["region"] in tasked else "",
         )
         for gain in found["gains"]
     ]
     columns = ("region", "kind", "times", "eager (ms)", "share", "at most", "job")
     print_table(columns, rows, right=("times", "eager (ms)", "share", "at most"))
-    print("at most: how much faster the model would be if the region took no time (Amdahl's law)")
-    if tasks is not None:
-        print(f"tasks      {tasks}: {len(plan.tasks)} files")
 
 
 @contextlib.contextmanager
@@ -149,13 +162,31 @@ def show_run(found: Mapping[str, Any]) -> None:
         names = [{"eager": "eager", "compile": "torch.compile"}[name] for name in faster_baselines(proof)]
         if names:
             print(f"not delivered: {' and '.join(names)} alone is faster than the model with kernels")
-    elif found["stage"] == "done" and not found["options"].get(PLAN_ONLY):
+    _show_shapes(found.get("shapes") or ())
+    if proof is None and found["stage"] == "done" and not found["options"].get(PLAN_ONLY):
         print("nothing was found that makes the model faster end to end")
     if found.get("delivered"):
         print(f"model      {Path(found['delivered']) / 'model.py'}")
         print(f"report     {Path(found['delivered']) / 'report.md'}")
     if status in RESUMABLE:
         note(f"go on with: kernelwright models resume {run_id}")
+
+
+def _show_shapes(shapes: Sequence[Mapping[str, Any]]) -> None:
+    """Print what the model gains with other lists of inputs, each by a proof of its own."""
+    rows = [
+        (
+            f"get_input_groups()[{each['shape_group']}]",
+            _milliseconds(each["eager_ms"]),
+            each["kept"] or 0,
+            ratio(_value(each["speedup"])),
+            ratio(_value(each["speedup_compile"])),
+        )
+        for each in shapes
+    ]
+    if rows:
+        columns = ("other inputs", "eager (ms)", "kernels", "over eager", "over compile")
+        print_table(columns, rows, right=columns[1:])
 
 
 def _value(speedup: float | Mapping[str, float] | None) -> float | None:
@@ -181,8 +212,8 @@ def _show_times(found: Mapping[str, Any]) -> None:
 def _show_stays(found: Mapping[str, Any]) -> None:
     if found.get("too_slow"):
         print(f"too slow   {found['too_slow']}")
-    if found.get("shape_groups"):
-        print(f"as it is   {OTHER_SHAPES}")
+    for each in found.get("as_it_is") or ():
+        print(f"as it is   inputs of {plain(str(each))}")
     for each in found.get("stays_eager", ()):
         where = plain(each["path"] or "the model itself")
         print(f"as it is   {where} ({plain(each['module_class'])}): {plain(each['reason'])}")

@@ -25,7 +25,8 @@ from service.jobs.query import mark_dead_jobs
 from service.jobs.spec import OUT, STATE
 from service.views.changes import last_event_id
 from service.views.evaluation import EvaluationView, Ratio, evaluation_view, number, ratio
-from tasks.outcomes import Decision, Verdict, is_ranked
+from tasks.outcomes import OTHER_INPUTS, Decision, Verdict, is_ranked
+from whole_models.regions import shape_group_in
 
 PAGE = 50
 
@@ -118,7 +119,10 @@ class RegionLine:
 
 @dataclass(frozen=True)
 class TrialLine:
-    """A decision on one kernel (`service.whole_models.assemble.Trial`), with its question in words."""
+    """A decision on one kernel (`service.whole_models.assemble.Trial`), with its question in words.
+
+    `shape_group`: which list of `get_input_groups()` was timed; None: the inputs of `get_inputs()`.
+    """
 
     name: str
     question: str
@@ -127,6 +131,7 @@ class TrialLine:
     ratio: float | None
     taken_out: bool
     message: str
+    shape_group: int | None = None
 
     @property
     def failed(self) -> bool:
@@ -182,6 +187,24 @@ class ModelTimes:
 
 
 @dataclass(frozen=True)
+class ShapeLine:
+    """A list of inputs of the model's `get_input_groups()` for which kernels were looked for.
+
+    Attributes:
+        shape_group: its number.
+        eager_ms, compile_ms: the time of a call in the plan; None: it was not measured.
+        kept: how many kernels of what is delivered are for it; None: this is not decided.
+        proof: what proves the delivered model with these inputs; None: no kernel for them is delivered, or not yet.
+    """
+
+    shape_group: int
+    eager_ms: float | None
+    compile_ms: float | None
+    kept: int | None
+    proof: EvaluationView | None
+
+
+@dataclass(frozen=True)
 class ModelRunView:
     """A run as it stands.
 
@@ -191,6 +214,8 @@ class ModelRunView:
         compile_s: how long torch.compile took before its first result, in the plan.
         compile_error: why torch.compile was not timed.
         regions: what became of each region.
+        shapes: other lists of inputs that kernels were looked for.
+        as_it_is: lists of inputs that run the original code, with the reason.
         trials: how kernels were chosen, in order.
         stays_eager: modules whose own code stays as it is.
         kernels_ms: under torch.compile: the time of a call in each of its kernels, longest first.
@@ -206,6 +231,8 @@ class ModelRunView:
     compile_s: float | None
     compile_error: str
     regions: tuple[RegionLine, ...]
+    shapes: tuple[ShapeLine, ...]
+    as_it_is: tuple[str, ...]
     trials: tuple[TrialLine, ...]
     stays_eager: tuple[EagerLine, ...]
     kernels_ms: tuple[tuple[str, float], ...]
@@ -300,6 +327,8 @@ def model_run_view(store: Store, run_id: int) -> ModelRunView:
         compile_s=number(plan.get("compile_s")),
         compile_error=str(plan.get("compile_error") or ""),
         regions=regions,
+        shapes=shape_lines(store, run, proof),
+        as_it_is=tuple(str(each) for each in plan.get("as_it_is") or ()),
         trials=tuple(_trial(each) for each in run.trials),
         stays_eager=tuple(
             EagerLine(*(str(each.get(name) or "") for name in ("path", "module_class", "reason")))
@@ -330,6 +359,30 @@ def region_lines(store: Store, run: ModelRunRecord) -> tuple[RegionLine, ...]:
     return tuple(lines)
 
 
+def shape_lines(store: Store, run: ModelRunRecord, proof: EvaluationRecord | None) -> tuple[ShapeLine, ...]:
+    """The other lists of inputs of a run. `proof` is the evaluation of what is delivered."""
+    evaluations = {
+        each.get("shape_group"): str(each.get("evaluation"))
+        for each in run.trials
+        if proof is not None
+        and each.get("candidate") == proof.candidate_hash
+        and each.get("decision") == Verdict.PASSED
+    }
+    lines = []
+    for each in _mappings(run.plan.get("groups")):
+        group = number(each.get("shape_group"))
+        if group is None:
+            continue
+        kept = None if run.kept is None else sum(shape_group_in(name) == group for name in run.kept)
+        shown = None
+        if kept and group in evaluations:
+            with store.read() as session:
+                shown = evaluation_view(results.get_evaluation(session, evaluations[group]))
+        times = number(each.get("eager_ms")), number(each.get("compile_ms"))
+        lines.append(ShapeLine(int(group), *times, kept, shown))
+    return tuple(lines)
+
+
 def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation | None, run: ModelRunRecord) -> str:
     """Why a region's kernel is in what is delivered, or is not."""
     if region.job_id is None:
@@ -357,13 +410,14 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
     return "shares operators with one that saves more"
 
 
-def _proven_first(run: ModelRunRecord) -> Sequence[str]:
-    """The regions whose kernels were in place when the model was first proven."""
+def _proven_first(run: ModelRunRecord) -> set[str]:
+    """The regions whose kernels were in place when the model was first proven, with any of its inputs."""
+    found = set[str]()
     for trial in run.trials:
-        if trial.get("question") == "proof":
-            found = trial.get("kernels")
-            return [str(name) for name in found] if isinstance(found, list | tuple) else []
-    return []
+        kernels = trial.get("kernels")
+        if trial.get("question") == "proof" and isinstance(kernels, list | tuple):
+            found |= {str(name) for name in kernels}
+    return found
 
 
 def _trial(trial: Mapping[str, Any]) -> TrialLine:
@@ -376,13 +430,14 @@ def _trial(trial: Mapping[str, Any]) -> TrialLine:
         ratio=number(trial.get("ratio")),
         taken_out=trial.get("taken_out") is True,
         message=str(trial.get("message") or ""),
+        shape_group=None if (group := number(trial.get("shape_group"))) is None else int(group),
     )
 
 
 def _times(run: ModelRunRecord, proof: EvaluationView | None) -> ModelTimes:
     """The bars of a run. Those of a proof that passed come before those of the plan: they are one measurement."""
     measured: dict[str, float] = {}
-    proven = proof is not None and proof.verdict == Verdict.PASSED
+    proven = proof is not None and proof.verdict == Verdict.PASSED and OTHER_INPUTS not in proof.tags
     if proof is not None and proven:
         measured = {line.name: line.median_ms for line in proof.latencies}
     if "eager" not in measured:
@@ -398,8 +453,9 @@ def _times(run: ModelRunRecord, proof: EvaluationView | None) -> ModelTimes:
 
 def _parts(run: ModelRunRecord) -> tuple[str, tuple[TimePart, ...]]:
     """Regions that share no operator, largest share first. Those of different grains overlap, and do not add up."""
-    if run.kept:
-        return "kept", _largest_first(TimePart(each.name, each.share) for each in run.regions if each.name in run.kept)
+    kept = [each for each in run.regions if each.name in (run.kept or ()) and shape_group_in(each.name) is None]
+    if kept:
+        return "kept", _largest_first(TimePart(each.name, each.share) for each in kept)
     apart = [
         TimePart(str(each.get("name") or ""), share)
         for each in _mappings(run.plan.get("apart"))

@@ -16,8 +16,8 @@ from service.jobs.query import show_job
 from service.whole_models.plan import WHOLE, Plan
 from tasks.outcomes import Decision, candidate_hash
 from whole_models.contraction import fit_together
-from whole_models.put_back import Chosen, bundle, put_back
-from whole_models.regions import Region
+from whole_models.put_back import Chosen, Delivered, Variant, bundle, put_back
+from whole_models.regions import Region, shape_group_in
 
 ALL = "all"
 """In place of a region's name: all kernels that are in place."""
@@ -49,10 +49,15 @@ class Kernel:
 
 
 def kernels_of(store: Store, run: ModelRunRecord, plan: Plan) -> list[Kernel]:
-    """The kernels that the run's jobs have found and that are faster than eager, the one that saves most first."""
+    """The kernels that the run's jobs have found and that are faster than eager, the one that saves most first.
+
+    Of those for the inputs that the plan is for: it may be one for other inputs than those of `get_inputs()`.
+    """
     regions = {region.name: region for region in plan.chosen}
     found = []
     for record in run.regions:
+        if record.name not in regions:
+            continue
         best = None if record.job_id is None else show_job(store, record.job_id).best
         if (
             best is None
@@ -145,6 +150,7 @@ class Trial:
         taken_out: whether the kernel is left out because of it.
         kernels: of a proof, those that were in place.
         evaluation: of a proof, the id of the evaluation.
+        shape_group: which list of `get_input_groups()` was timed; None: the inputs of `get_inputs()`.
     """
 
     name: str
@@ -157,6 +163,7 @@ class Trial:
     message: str = ""
     kernels: tuple[str, ...] = ()
     evaluation: str | None = None
+    shape_group: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -182,19 +189,19 @@ class Assembly:
 
 @dataclass
 class Assembler:
-    """Decides which kernels stay. Decisions of an earlier run of the same question are not measured again.
+    """Decides which kernels stay for one list of inputs. Decisions of an earlier run are not measured again.
 
     Attributes:
-        model_source: the model.
-        plan: its plan.
-        evaluate: has a candidate tried for the model, beside the champion if there is one.
+        plan: the plan for these inputs.
+        source_of: the model with some kernels, as a candidate.
+        evaluate: has a candidate tried for the model with these inputs, beside the champion if there is one.
         known: decisions that were stored.
         record: stores one more.
         on_progress: called with a few words on each trial.
     """
 
-    model_source: str
     plan: Plan
+    source_of: Callable[[Sequence[Kernel]], str]
     evaluate: Callable[[str, str | None], Evaluation]
     known: Sequence[Mapping[str, Any]]
     record: Callable[[Trial], None]
@@ -212,11 +219,11 @@ class Assembler:
             rest = [each for each in kept if each is not kernel]
             if self._better_without(kernel, kept, rest):
                 kept = rest
-        source = self._source(kept) if kept else ""
+        source = self.source_of(kept) if kept else ""
         wholes = [kernel for kernel in kernels if kernel.region.kind == WHOLE]
         if wholes:
-            whole = self._source(wholes)
-            trial = self._ask_for_the_whole(wholes[0].name, whole, source or self._source([]))
+            whole = self.source_of(wholes)
+            trial = self._ask_for_the_whole(wholes[0].name, whole, source or self.source_of([]))
             parts = Assembly(tuple(kept), source)
             if not trial.taken_out:
                 return Assembly(tuple(wholes), whole, parts if kept else None)
@@ -232,9 +239,6 @@ class Assembler:
             sets.setdefault(kernel.region.graph, []).extend(each.nodes for each in kernel.region.occurrences)
         return all(fit_together(graphs[path], nodes) for path, nodes in sets.items())
 
-    def _source(self, kernels: Sequence[Kernel]) -> str:
-        return source_of(self.model_source, self.plan, kernels)
-
     def _right(self, kernels: list[Kernel]) -> list[Kernel]:
         """The kernels with which the model passes. If it fails with all of them, they are put back one by one."""
         if not kernels or self._passes(kernels[0].name, kernels):
@@ -246,13 +250,13 @@ class Assembler:
         return kept
 
     def _passes(self, name: str, kernels: Sequence[Kernel]) -> bool:
-        source = self._source(kernels)
+        source = self.source_of(kernels)
         self.on_progress(f"checking the model with {len(kernels)} kernels")
         return not self._decide(name, "passes", source, None, lambda decision, ratio: False).taken_out
 
     def _better_without(self, kernel: Kernel, kept: Sequence[Kernel], rest: Sequence[Kernel]) -> bool:
         self.on_progress(f"does {kernel.name} pay in the model?")
-        question = self._source(rest), self._source(kept)
+        question = self.source_of(rest), self.source_of(kept)
         return self._decide(kernel.name, "without", *question, _does_not_pay).taken_out
 
     def _ask_for_the_whole(self, name: str, whole: str, source: str) -> Trial:
@@ -274,19 +278,39 @@ class Assembler:
         evaluation = self.evaluate(candidate, champion)
         decision, ratio = _outcome(evaluation)
         out = takes_out(decision, ratio) if evaluation.passed else question != "without"
-        trial = Trial(name, question, *hashes, decision, ratio, out, evaluation.message[:500])
+        trial = Trial(
+            name,
+            question,
+            *hashes,
+            decision,
+            ratio,
+            out,
+            evaluation.message[:500],
+            shape_group=self.plan.shape_group,
+        )
         self.record(trial)
         return trial
 
 
 def source_of(model_source: str, plan: Plan, kernels: Sequence[Kernel]) -> str:
-    """A model with these kernels in place, as the source of one candidate."""
-    return bundle(put_back(model_source, plan.captured, chosen(kernels)))
+    """A model with these kernels in place, for whichever inputs they are, as the source of one candidate."""
+    return bundle(files_with(model_source, plan, kernels))
 
 
-def chosen(kernels: Sequence[Kernel]) -> list[Chosen]:
-    """The kernels as `whole_models.put_back` takes them."""
-    return [Chosen(kernel.region, kernel.source, kernel.names) for kernel in kernels]
+def files_with(model_source: str, plan: Plan, kernels: Sequence[Kernel]) -> Delivered:
+    """A model with these kernels in place as the folder that is delivered."""
+    first, *others = [
+        Variant(
+            each.captured,
+            [
+                Chosen(kernel.region, kernel.source, kernel.names)
+                for kernel in kernels
+                if shape_group_in(kernel.name) == each.shape_group
+            ],
+        )
+        for each in plan.every
+    ]
+    return put_back(model_source, first.captured, first.chosen, others)
 
 
 def _does_not_pay(decision: str, ratio: float | None) -> bool:

@@ -207,8 +207,12 @@ def _claim_and_run(
             with job_heartbeat(store, job.id, owner, cancel):
                 # With what its batch leaves of the budget.
                 context = replace(context, settings=settings_of(job, settings), weights=weights_of(job))
-                evaluator = LocalEvaluator(store, job.id, owner, context, watching.step, cancel)
-                ModelRun(store, job.id, owner, context, lambda name: evaluator, run_jobs, watching.step, cancel).run()
+
+                def evaluator_for(name: str, shape_group: int | None) -> LocalEvaluator:
+                    timed = replace(context, shape_group=shape_group)
+                    return LocalEvaluator(store, job.id, owner, timed, watching.step, cancel)
+
+                ModelRun(store, job.id, owner, context, evaluator_for, run_jobs, watching.step, cancel).run()
         except JobLost:
             raise
         except BaseException as error:

@@ -1,8 +1,9 @@
 """The plan of a run: a model captured in a sandbox, its regions, and a task for each."""
 
+import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,21 @@ from service.evaluation_context import (
 from service.jobs.export import write_whole
 from service.jobs.spec import check_model_platform
 from service.settings import MEASURE_S_MAX, Settings
-from tasks.declarations import declarations_of
 from tasks.load import task_from_source
 from tasks.task import Task
 from whole_models.amdahl import by_module, by_operator, by_region
 from whole_models.capture_run import CaptureCancelled, run_capture
 from whole_models.graph import Captured, CaptureFailed, read_captured
 from whole_models.region_task import region_task
-from whole_models.regions import Region, choose, counted_ms, find_regions, is_bare_product, with_a_block
+from whole_models.regions import (
+    Region,
+    choose,
+    counted_ms,
+    find_regions,
+    is_bare_product,
+    named_for,
+    with_a_block,
+)
 
 SUITE = "regions"
 """The suite of the tasks that regions become: `regions/MODEL.rNN_NAME`."""
@@ -43,24 +51,43 @@ CALLS = 450
 CAPTURE_S = 60.0
 MODULE_DEPTH = 2  # parts of a module's path in the table of modules
 
-OTHER_SHAPES = "inputs of get_input_groups() run the original code: kernels are for the shapes of get_inputs()"
-"""What is told of a model whose file has inputs of other shapes."""
+MAX_GROUPS = 8
+"""Lists of `get_input_groups()` that get kernels. The proof holds what is delivered to as many of them."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A captured model, its regions by share, those that jobs may be for, and the task of each of these by name.
+    """A model as it was captured with one list of inputs, and its regions.
 
-    `shape_groups`: the model's file has inputs of other shapes, which no kernel is for. `too_slow`: why the model
-    cannot be judged in the time that an evaluation has; empty if it can.
+    Attributes:
+        captured: its graphs and times.
+        regions: by share.
+        chosen: those that jobs may be for.
+        tasks: the task of each of these by name.
+        too_slow: why the model cannot be judged in the time that an evaluation has; empty if it can.
+        shape_group: which list of `get_input_groups()` the inputs are; None: those of `get_inputs()`.
+        others: the plans for the other lists of inputs, whose names of regions say which; none of them has others.
+        as_it_is: the lists of inputs that run the original code, each with the reason.
     """
 
     captured: Captured
     regions: tuple[Region, ...]
     chosen: tuple[Region, ...]
     tasks: Mapping[str, Task]
-    shape_groups: bool = False
     too_slow: str = ""
+    shape_group: int | None = None
+    others: tuple["Plan", ...] = ()
+    as_it_is: tuple[str, ...] = ()
+
+    @property
+    def every(self) -> tuple["Plan", ...]:
+        """The plan, and those of the other lists of inputs."""
+        return (self, *self.others)
+
+    @property
+    def every_task(self) -> Mapping[str, Task]:
+        """The tasks of all of them by name."""
+        return {name: task for plan in self.every for name, task in plan.tasks.items()}
 
 
 def plan_of(model: Task, capture: bytes, settings: Settings) -> Plan:
@@ -69,28 +96,69 @@ def plan_of(model: Task, capture: bytes, settings: Settings) -> Plan:
     Raises:
         BadRequest: the model cannot be captured.
     """
+    own, *of_groups = unpacked(capture)
     try:
-        captured = read_captured(capture)
+        first = _plan_of(model, read_captured(own), settings, None)
     except CaptureFailed as error:
         raise BadRequest(f"{model.id}: {error}") from error
+    others: list[Plan] = []
+    as_it_is = []
+    for number, each in enumerate(of_groups):
+        try:
+            captured = read_captured(each)
+        except CaptureFailed as error:
+            as_it_is.append(f"get_input_groups()[{number}]: {error}")
+            continue
+        if any(taken_by(captured) == taken_by(plan.captured) for plan in (first, *others)):
+            continue  # the kernels are the same
+        plan = _plan_of(model, captured, settings, number)
+        if plan.too_slow:
+            as_it_is.append(f"get_input_groups()[{number}]: {plan.too_slow}")
+        else:
+            others.append(plan)
+    if first.captured.shape_groups > len(of_groups):
+        as_it_is.append(
+            f"get_input_groups()[{len(of_groups)}] and later ones: kernels are for {len(of_groups)} of them"
+        )
+    return replace(first, others=tuple(others), as_it_is=tuple(as_it_is))
+
+
+def taken_by(captured: Captured) -> list[tuple[object, ...]]:
+    """What the guards of a model's graphs ask of arguments: two captures with equal ones are for the same inputs."""
+    return [
+        (
+            graph.path,
+            graph.arguments,
+            graph.keywords,
+            *(
+                (
+                    each.value,
+                    None if each.tensor is None else (each.tensor.dtype, each.tensor.shape, each.tensor.stride),
+                )
+                for each in graph.inputs
+                if each.kind in ("argument", "scalar")
+            ),
+        )
+        for graph in captured.graphs
+    ]
+
+
+def _plan_of(model: Task, captured: Captured, settings: Settings, shape_group: int | None) -> Plan:
     regions = find_regions(captured)
+    name = model.name
+    if shape_group is not None:
+        regions = tuple(named_for(region, shape_group) for region in regions)
+        name += f" with the inputs of shape group {shape_group}"
     candidates = regions if is_builtin(settings.model) else with_a_block(captured, regions)
     chosen = tuple(region for region in candidates if not is_bare_product(captured, region))
     tasks = {
         region.name: task_from_source(
-            region_task(captured, region, model_name=model.name), name=f"{model.name}.{region.name}", where=region.name
+            region_task(captured, region, model_name=name), name=f"{model.name}.{region.name}", where=region.name
         )
         for region in chosen
     }
-    groups = declarations_of(model.source).shape_groups
-    return Plan(
-        captured,
-        regions,
-        chosen,
-        {name: _in_suite(task) for name, task in tasks.items()},
-        groups,
-        too_slow_text(captured.eager_ms, settings),
-    )
+    in_suite = {name: _in_suite(task) for name, task in tasks.items()}
+    return Plan(captured, regions, chosen, in_suite, too_slow_text(captured.eager_ms, settings), shape_group)
 
 
 def too_slow_text(eager_ms: float, settings: Settings) -> str:
@@ -146,12 +214,21 @@ def write_tasks(plan: Plan, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise BadRequest(f"--tasks {folder}: {error.strerror}; name a folder that can be made") from error
-    for name, task in plan.tasks.items():
+    for name, task in plan.every_task.items():
         write_whole(folder / f"{name}.py", task.source)
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """What the capture measured, as the store keeps it. `apart` are regions that share no operator."""
+    """What the capture measured, as the store keeps it, with the same for the other lists of inputs as `groups`."""
+    return {
+        **_measured(plan),
+        "as_it_is": list(plan.as_it_is),
+        "groups": [{"shape_group": each.shape_group, **_measured(each)} for each in plan.others],
+    }
+
+
+def _measured(plan: Plan) -> dict[str, Any]:
+    """What a capture measured. `apart` are regions that share no operator."""
     captured = plan.captured
     total = counted_ms(captured)
     return {
@@ -163,7 +240,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "compile_error": captured.compile_error,
         "kernels_ms": [list(pair) for pair in captured.kernels_ms],
         "stays_eager": [asdict(each) for each in captured.stays_eager],
-        "shape_groups": plan.shape_groups,
+        "shape_groups": captured.shape_groups > 0,
         "too_slow": plan.too_slow,
         "waited_share": captured.waited_share,
         "noisy": captured.is_noisy,
@@ -193,6 +270,9 @@ def _in_suite(task: Task) -> Task:
 def capture_model(context: EvaluationContext, *, on_progress: Callable[[str], None], cancel: CancelToken) -> bytes:
     """What the program that captures and times a model says, from the context's sandbox. The device is held for it.
 
+    It runs once for the inputs of `get_inputs()`, and once for each list of `get_input_groups()`. `plan_of` reads what
+    is returned. Of a list with which the model fails, that is the reason.
+
     Raises:
         BadRequest: the model or its weights cannot be used.
         SandboxUnavailable: there is no sandbox to work with.
@@ -202,7 +282,9 @@ def capture_model(context: EvaluationContext, *, on_progress: Callable[[str], No
     alone = DeviceLockSandbox(
         context.sandbox, context.locks, on_wait=partial(on_progress, WAITING), cancel=cancel.event
     )
-    try:
+
+    def captured(shape_group: int | None) -> bytes:
+        about = "" if shape_group is None else f"get_input_groups()[{shape_group}]: "
         return run_capture(
             alone,
             context.task.source,
@@ -210,10 +292,37 @@ def capture_model(context: EvaluationContext, *, on_progress: Callable[[str], No
             compile="compile" in settings.baselines.split(","),
             budget_s=CAPTURE_S,
             memory_mb=settings.memory_mb,
-            on_progress=on_progress,
+            shape_group=shape_group,
+            on_progress=lambda text: on_progress(about + text),
             cancel=cancel.event,
         )
+
+    try:
+        own = captured(None)
+        of_groups = []
+        for number in range(min(MAX_GROUPS, read_captured(own).shape_groups)):
+            try:
+                of_groups.append(captured(number))
+            except CaptureFailed as error:
+                of_groups.append(error.to_json())
     except CaptureCancelled:
         raise Cancelled from None
     except CaptureFailed as error:
         raise BadRequest(f"{context.task.id}: {error}") from error
+    return packed([own, *of_groups])
+
+
+def packed(captures: Sequence[bytes]) -> bytes:
+    """What the program said of several lists of inputs, as one piece for the store."""
+    return json.dumps([each.decode("utf-8", "replace") for each in captures]).encode()
+
+
+def unpacked(kept: bytes) -> list[bytes]:
+    """What `packed` was given. Versions before kept what was said of one list of inputs as it was."""
+    try:
+        found = json.loads(kept) if kept.startswith(b"[") else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found) or not found:
+        return [kept]
+    return [each.encode("utf-8", "replace") for each in found]

@@ -2,7 +2,11 @@
 
 Trials ask less than a proof (docs/timing.md, "Trials and proofs"): inputs are drawn anew, calls are timed longer, and
 torch.compile is timed beside. So a proof may refuse what passed its trials. Kernels are then taken out one at a time,
-the most suspect first, and what is left is proven in the same way. Each proof is stored, and no source is proven twice.
+the most suspect first, and what is left is proven in the same way. Each proof is stored, and no source is proven twice
+with the same inputs.
+
+A model with several lists of inputs has a proof for each of those that have kernels. First each is proven with its own
+kernels alone, then with those of the others in place, which is what is delivered.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,22 +23,27 @@ SUSPECTS = 4
 SLOWER = "slower"
 """The decision of a proof that passed and showed eager or torch.compile to be faster."""
 
+ASKED_AGAIN = (Verdict.SANDBOX_ERROR, Verdict.TIMED_OUT)
+"""Verdicts that a busy machine may be the reason for: a run that is resumed asks again."""
+
 _NAMES = {"eager": "eager", "compile": "torch.compile"}
 
 
 @dataclass
 class Prover:
-    """Proves what is delivered.
+    """Proves what is delivered, with one list of inputs.
 
     Attributes:
+        shape_group: which list of `get_input_groups()` it is; None: that of `get_inputs()`.
         source_of: the model with some kernels, as a candidate.
         known: decisions that were stored.
-        evaluate: evaluates a candidate at full precision, and stores that.
+        evaluate: evaluates a candidate at full precision with these inputs, and stores that.
         read: the stored evaluation with this id.
         record: stores a decision.
         on_progress: called with a few words on each proof.
     """
 
+    shape_group: int | None
     source_of: Callable[[Sequence[Kernel]], str]
     known: Sequence[Mapping[str, object]]
     evaluate: Callable[[str], EvaluationRecord]
@@ -88,10 +97,12 @@ class Prover:
         """The proof of an assembly. `out` names the kernel that was taken out last."""
         digest = candidate_hash(assembly.source)
         for each in self.known:
-            if each.get("candidate") == digest and each.get("evaluation"):
+            same = each.get("candidate") == digest and each.get("shape_group") == self.shape_group
+            if same and each.get("evaluation"):
                 return self.read(str(each["evaluation"]))
         without = "" if out == ALL else f" without {out}"
-        self.on_progress(f"measuring what is delivered{without}, at full precision")
+        shapes = "" if self.shape_group is None else f" with the inputs of get_input_groups()[{self.shape_group}]"
+        self.on_progress(f"measuring what is delivered{without}{shapes}, at full precision")
         proof = self.evaluate(assembly.source)
         found = outcome(proof)
         if found not in NOT_JUDGED:
@@ -107,9 +118,68 @@ class Prover:
                     message=_message(proof),
                     kernels=tuple(each.name for each in assembly.kernels),
                     evaluation=proof.id,
+                    shape_group=self.shape_group,
                 )
             )
         return proof
+
+
+@dataclass(frozen=True)
+class Proven:
+    """What is delivered for one list of inputs, and its proof, which may refuse it.
+
+    Attributes:
+        shape_group: which list of `get_input_groups()` it is; None: that of `get_inputs()`.
+        kernels: those for these inputs.
+        proof: an evaluation of all that is delivered.
+    """
+
+    shape_group: int | None
+    kernels: tuple[Kernel, ...]
+    proof: EvaluationRecord
+
+
+def prove_each(provers: Sequence[Prover], assemblies: Sequence[Assembly]) -> list[Proven]:
+    """Prove what is delivered with each list of inputs that has kernels.
+
+    Args:
+        provers: one for each list of inputs.
+        assemblies: what was chosen for each; some may be without kernels.
+
+    Returns:
+        What holds. Where nothing does: what was refused first; where one was not judged: that one, for it is asked
+        again. Nothing if there is no kernel.
+
+    Raises:
+        Cancelled, SandboxUnavailable: as `Prover.prove`.
+    """
+    proven, refused = list[tuple[Prover, Proven]](), list[Proven]()
+    for prover, assembly in zip(provers, assemblies, strict=True):
+        if assembly.source:
+            held, proof = prover.prove(assembly)
+            found = Proven(prover.shape_group, held.kernels, proof)
+            if outcome(proof) in ASKED_AGAIN:
+                return [found]
+            if outcome(proof) == Verdict.PASSED:
+                proven.append((prover, found))
+            else:
+                refused.append(found)
+    while len(proven) > 1:
+        kernels = tuple(kernel for _, each in proven for kernel in each.kernels)
+        whole = Assembly(kernels, provers[0].source_of(kernels))
+        together = []
+        for prover, each in proven:
+            proof = prover._proof(whole, ALL)
+            if outcome(proof) in ASKED_AGAIN:
+                return [Proven(each.shape_group, kernels, proof)]
+            if outcome(proof) != Verdict.PASSED:
+                break
+            together.append((prover, Proven(each.shape_group, each.kernels, proof)))
+        if len(together) == len(proven):
+            proven = together
+            break
+        del proven[len(together)]  # with the others in place it does not hold
+    return [each for _, each in proven] or refused[:1]
 
 
 def outcome(proof: EvaluationRecord) -> str:

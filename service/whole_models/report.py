@@ -8,8 +8,8 @@ from db.records import EvaluationRecord, JobRecord, ModelRunRecord
 from db.store import Store
 from service.jobs.export import REPORT_MARK, correctness_section, latency_section, markdown_cell, markdown_table
 from service.version import program_version
-from service.views.models import region_lines
-from service.whole_models.plan import OTHER_SHAPES
+from service.views.evaluation import Ratio
+from service.views.models import region_lines, shape_lines
 from tasks.outcomes import clock_of
 
 if TYPE_CHECKING:
@@ -43,10 +43,31 @@ def report_json(report: "ModelReport", store: Store) -> dict[str, Any]:
         **values,
         "task": {"id": run.task.id, "ref": run.task.ref, "source_hash": run.task.source_hash},
         "regions": region_rows(store, run),
+        "shapes": shape_rows(store, run, report.proof),
         "jobs": [_job_json(job) for job in jobs_of(store, run)],
         "proof": None if report.proof is None else report.proof.result,
         "delivered": None if report.delivered is None else str(report.delivered),
     }
+
+
+def shape_rows(store: Store, run: ModelRunRecord, proof: EvaluationRecord | None) -> list[dict[str, Any]]:
+    """What became of each list of `get_input_groups()` that kernels were looked for, with its proof's figures."""
+    return [
+        {
+            "shape_group": line.shape_group,
+            "eager_ms": line.eager_ms,
+            "compile_ms": line.compile_ms,
+            "kept": line.kept,
+            "evaluation": None if line.proof is None else line.proof.id,
+            "speedup": _interval(None if line.proof is None else line.proof.eager),
+            "speedup_compile": _interval(None if line.proof is None else line.proof.compile),
+        }
+        for line in shape_lines(store, run, proof)
+    ]
+
+
+def _interval(found: Ratio | None) -> dict[str, float | None] | None:
+    return None if found is None else asdict(found)
 
 
 def jobs_of(store: Store, run: ModelRunRecord) -> list[JobRecord]:
@@ -77,6 +98,7 @@ def report_text(report: "ModelReport", store: Store) -> str:
         f"{REPORT_MARK}\n# {markdown_cell(run.task.ref)}: a faster model for `{markdown_cell(run.platform)}`\n",
         f"Verdict **{markdown_cell(proof.verdict)}**, tags: {markdown_cell(', '.join(proof.tags)) or 'none'}.\n",
         "## Latency and speedup of the whole model\n\n" + latency_section(proof.result, clock_of(proof.tags)),
+        *_shapes(store, run, proof),
         "## Regions\n\n" + _regions(store, run),
         "## How kernels were chosen\n\n" + _trials(run),
         "## Why it is held to be correct\n\n" + correctness_section(proof.result.get("correctness") or {}, proof.tags),
@@ -93,6 +115,35 @@ Inputs of other shapes, dtypes or strides run the original code. Kernels give no
 `candidate.py` is all of it in one file, as it was evaluated. `kernelwright evaluate MODEL.py candidate.py` measures it
 again.
 """
+
+
+def _shapes(store: Store, run: ModelRunRecord, proof: EvaluationRecord) -> list[str]:
+    """A section on other lists of inputs; none if the model has none."""
+    lines = shape_lines(store, run, proof)
+    if not lines:
+        return []
+    rows = [
+        (
+            f"get_input_groups()[{line.shape_group}]",
+            line.kept or 0,
+            "" if line.proof is None else _with_interval(line.proof.eager),
+            "" if line.proof is None else _with_interval(line.proof.compile),
+            "the original code runs" if line.proof is None else line.proof.id,
+        )
+        for line in lines
+    ]
+    table = markdown_table(("inputs", "kernels", "over eager", "over torch.compile", "evaluation"), rows)
+    about = (
+        "\nEach is a proof of the same files. Regions of `get_input_groups()[N]` have names that begin with `gN_`."
+        " `kernelwright evaluate MODEL.py candidate.py --shape-group N` measures it again.\n"
+    )
+    return ["## Other inputs\n\n" + table + about]
+
+
+def _with_interval(found: Ratio | None) -> str:
+    if found is None:
+        return ""
+    return _ratio(found.value) + ("" if found.low is None else f" ({found.low:.3f}-{found.high:.3f})")
 
 
 def _regions(store: Store, run: ModelRunRecord) -> str:
@@ -115,8 +166,8 @@ def _regions(store: Store, run: ModelRunRecord) -> str:
         f" stays as it is: {markdown_cell(each['reason'])}\n"
         for each in run.plan.get("stays_eager", ())
     )
-    if run.plan.get("shape_groups"):
-        stays += f"- {OTHER_SHAPES[0].upper()}{OTHER_SHAPES[1:]}. The proof covers them.\n"
+    for each in run.plan.get("as_it_is") or ():
+        stays += f"- Original code runs for {markdown_cell(each)}\n"
     return markdown_table(columns, rows) + ("\n" + stays if stays else "")
 
 

@@ -1,6 +1,6 @@
 """One run over a whole model that this process owns, from its claim to its end. A killed run goes on where it was."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from db.evaluations import results
 from db.jobs import batches, job_queue, jobs, model_runs
 from db.records import PLAN_ONLY, EvaluationRecord, JobRecord, JobStatus, ModelRegionRecord, ModelRunRecord, Owner
 from db.store import Store
-from evaluator.evaluation import Evaluation
+from evaluator.evaluation import Evaluation, shape_group_of
 from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.errors import BadRequest, Unavailable
 from service.evaluation_context import EvaluationContext
@@ -25,22 +25,17 @@ from service.jobs.run import NOTHING_TO_WORK_WITH, JobEvaluator
 from service.jobs.spec import OUT, STATE, WEIGHTS
 from service.settings import Settings
 from service.submissions.enqueue import kept_options
-from service.whole_models.assemble import Assembler, Assembly, Trial, chosen, kernels_of, source_of
+from service.whole_models.assemble import Assembler, Assembly, Kernel, Trial, files_with, kernels_of, source_of
 from service.whole_models.budget import LEFT_TO_GAIN, end_what_is_not_worth_it
 from service.whole_models.plan import Plan, capture_model, plan_json, plan_of
-from service.whole_models.prove import SLOWER, Prover, outcome
+from service.whole_models.prove import ASKED_AGAIN, SLOWER, Proven, Prover, outcome, prove_each
 from tasks.outcomes import Verdict, candidate_hash
 from tasks.task import Task
 from tasks.weights_file import Weights
-from whole_models.put_back import put_back
 from whole_models.regions import counted_ms, to_gain_ms
 
 CANDIDATE_FILE = "candidate.py"
 """The delivered file that is the whole of it as one candidate, which the proof is of."""
-
-
-ASKED_AGAIN = (Verdict.SANDBOX_ERROR, Verdict.TIMED_OUT)
-"""Verdicts that a busy machine may be the reason for: a run that is resumed asks again."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +56,9 @@ class ModelRun:
         job_id: the job.
         owner: the process that runs it.
         context: the model as a task with the job's settings, and this host's platform and sandbox.
-        evaluator_for: gives what evaluates candidates for the whole model. Its argument tells evaluations of one
-            candidate beside several others apart.
+        evaluator_for: gives what evaluates candidates for the whole model. Its arguments are a word that tells
+            evaluations of one candidate beside several others apart, and the list of `get_input_groups()` that is
+            timed (None: the inputs of `get_inputs()`).
         run_jobs: has the jobs of a batch run, and returns when none of them waits or runs. Its second argument is to be
             called from time to time: it cancels jobs that are not worth it any more.
         step: called with a few words on what is done.
@@ -75,7 +71,7 @@ class ModelRun:
     job_id: int
     owner: Owner
     context: EvaluationContext
-    evaluator_for: Callable[[str], JobEvaluator]
+    evaluator_for: Callable[[str, int | None], JobEvaluator]
     run_jobs: Callable[[int, Callable[[], None]], None]
     step: Callable[[str], None]
     cancel: CancelToken
@@ -100,7 +96,7 @@ class ModelRun:
                 self._end(JobStatus.DONE, "planned")
                 return
             self._optimize(plan)
-            self._deliver(plan, *self._prove(plan, self._assemble(plan)))
+            self._deliver(plan, self._prove(plan, self._assemble(plan)))
 
     @property
     def _model(self) -> Task:
@@ -146,7 +142,7 @@ class ModelRun:
         plan = plan_of(self._model, capture, self._settings)
         if not run.plan:
             self._store(lambda session: self._keep_plan(session, plan, capture))
-        elif {each.name for each in run.regions} != set(plan.tasks):
+        elif {each.name for each in run.regions} != set(plan.every_task):
             raise BadRequest(f"model run {run.id} was begun by another version, which found other regions; start anew")
         return plan
 
@@ -180,11 +176,11 @@ class ModelRun:
         settings = self._settings
         # Without an address or a key file of the job's own each worker uses what it has itself.
         own_access = {name: job.options.get(name) for name in ("api_base", "api_key_file")}
-        worth = worth_a_job(plan)
+        worth, tasks = worth_a_job(plan), plan.every_task
         task_ids = {each.name: each.task_id for each in model_runs.get_run(session, self.job_id).regions}
         spec = {
             "name": f"whole model {self._model.name}",
-            "tasks": [plan.tasks[name].id for name in worth],
+            "tasks": [tasks[name].id for name in worth],
             "models": [settings.model],
             "platforms": [settings.platform],
             "model_run": self.job_id,
@@ -200,7 +196,7 @@ class ModelRun:
                 strategy=settings.strategy,
                 # The batch bounds what all cost: of what others leave, each gets by what its region could gain.
                 options=kept_options(
-                    plan.tasks[name],
+                    tasks[name],
                     settings.model_copy(update={"budget_usd": None, "sandbox": job.sandbox or None}),
                 )
                 | own_access
@@ -224,15 +220,18 @@ class ModelRun:
         if found and all(job.status is JobStatus.FAILED and job.stop_reason in NOTHING_TO_WORK_WITH for job in found):
             raise Unavailable(f"{found[-1].error or found[-1].stop_reason} (then: kernelwright models resume {run.id})")
 
-    def _assemble(self, plan: Plan) -> Assembly:
+    def _assemble(self, plan: Plan) -> list[Assembly]:
+        """What was chosen for each list of inputs."""
         run = self._run()
-        kernels = kernels_of(self.store, run, plan)
-
-        assembler = Assembler(self._model.source, plan, self._try, _judged(run.trials), self._record, self.step)
-        assembly = assembler.assemble(kernels)
-        self._keep(assembly)
+        source = partial(source_of, self._model.source, plan)
+        chosen = []
+        for each in plan.every:
+            evaluate = partial(self._try, each.shape_group)
+            assembler = Assembler(each, source, evaluate, _judged(run.trials), self._record, self.step)
+            chosen.append(assembler.assemble(kernels_of(self.store, run, each)))
+        self._keep(kernel for assembly in chosen for kernel in assembly.kernels)
         self._begin_stage("prove")
-        return assembly
+        return chosen
 
     def _record(self, trial: Trial) -> None:
         def keep(session: Session) -> None:
@@ -241,38 +240,56 @@ class ModelRun:
 
         self._store(keep)
 
-    def _keep(self, assembly: Assembly) -> None:
-        kept = [kernel.name for kernel in assembly.kernels]
+    def _keep(self, kernels: Iterable[Kernel]) -> None:
+        kept = [kernel.name for kernel in kernels]
         self._store(lambda session: model_runs.set_kept(session, self.job_id, kept))
 
-    def _try(self, candidate: str, champion: str | None) -> Evaluation:
+    def _try(self, shape_group: int | None, candidate: str, champion: str | None) -> Evaluation:
         """A trial of a candidate beside the champion, for the `Assembler`."""
         name = "" if champion is None else candidate_hash(champion)
-        return Evaluation.from_json(self._evaluate(candidate, name, trial=True, champion=champion).result)
+        found = self._evaluate(candidate, name, trial=True, champion=champion, shape_group=shape_group)
+        return Evaluation.from_json(found.result)
 
-    def _prove(self, plan: Plan, assembly: Assembly) -> tuple[Assembly, EvaluationRecord | None]:
-        """What is delivered with its evaluation at full precision, which may refuse it; no evaluation of nothing."""
-        if not assembly.source:
-            return assembly, None
-        source_with = partial(source_of, self._model.source, plan)
-        prover = Prover(source_with, _judged(self._run().trials), self._proof, self._read, self._record, self.step)
-        proven, proof = prover.prove(assembly)
-        self._keep(proven)
-        return proven, proof
+    def _prove(self, plan: Plan, assemblies: Sequence[Assembly]) -> list[Proven]:
+        """What is delivered for each list of inputs, with its evaluation at full precision, which may refuse it."""
+        source, known = partial(source_of, self._model.source, plan), _judged(self._run().trials)
+        provers = [
+            Prover(
+                each.shape_group,
+                source,
+                known,
+                partial(self._proof, each.shape_group),
+                self._read,
+                self._record,
+                self.step,
+            )
+            for each in plan.every
+        ]
+        proven = prove_each(provers, assemblies)
+        self._keep(kernel for each in proven for kernel in each.kernels)
+        return proven
 
-    def _proof(self, source: str) -> EvaluationRecord:
+    def _proof(self, shape_group: int | None, source: str) -> EvaluationRecord:
         """The evaluation of a source at full precision; one that is stored is not measured again, if it judges."""
         with self.store.read() as session:
-            kept = results.find_evaluation(session, self.job_id, candidate_hash(source), trial=False)
+            kept = results.find_evaluation(
+                session,
+                self.job_id,
+                candidate_hash(source),
+                trial=False,
+                where=lambda each: shape_group_of(each.result) == shape_group,
+            )
         if kept is not None and kept.verdict not in ASKED_AGAIN:
             return kept
-        return self._evaluate(source, "", trial=False, champion=None)
+        return self._evaluate(source, "", trial=False, champion=None, shape_group=shape_group)
 
     def _read(self, evaluation_id: str) -> EvaluationRecord:
         with self.store.read() as session:
             return results.get_evaluation(session, evaluation_id)
 
-    def _evaluate(self, source: str, name: str, *, trial: bool, champion: str | None) -> EvaluationRecord:
+    def _evaluate(
+        self, source: str, name: str, *, trial: bool, champion: str | None, shape_group: int | None
+    ) -> EvaluationRecord:
         if champion is not None:  # the evaluator stores the candidate, and reads the champion
             digest = candidate_hash(champion)
             self._store(
@@ -282,19 +299,24 @@ class ModelRun:
             )
         with self.store.read() as session:
             late = results.count_evaluations(session, self.job_id, candidate_hash(source), Verdict.TIMED_OUT)
-        evaluate = self.evaluator_for(f"{name}+{late}" if late else name)
+        name += "" if shape_group is None else f" of shape group {shape_group}"
+        evaluate = self.evaluator_for(f"{name}+{late}" if late else name, shape_group)
         return evaluate(source, round_number=0, profile=False, trial=trial, champion=champion)
 
-    def _deliver(self, plan: Plan, assembly: Assembly, proof: EvaluationRecord | None) -> None:
-        if proof is None:
+    def _deliver(self, plan: Plan, proven: Sequence[Proven]) -> None:
+        """Store what is delivered. The proof of a run is the first one: that with `get_inputs()` if this has any."""
+        if not proven:
             self._end(JobStatus.DONE, "nothing_faster")
             return
+        proof = proven[0].proof
         found = outcome(proof)
+        kernels = [kernel for each in proven for kernel in each.kernels]
 
         def keep(session: Session) -> None:
             model_runs.set_proof(session, self.job_id, proof.id)
             if found == Verdict.PASSED:
-                model_runs.set_files(session, self.job_id, files_of(self._model, plan, assembly))
+                files = {**files_with(self._model.source, plan, kernels).files, CANDIDATE_FILE: proof.source}
+                model_runs.set_files(session, self.job_id, files)
                 jobs.set_best(session, self.job_id, proof.id)
             else:
                 model_runs.set_kept(session, self.job_id, [])
@@ -322,45 +344,46 @@ class ModelRun:
 
 
 def _region_records(session: Session, plan: Plan) -> list[ModelRegionRecord]:
-    total_ms = counted_ms(plan.captured)
-    return [
-        ModelRegionRecord(
-            name=region.name,
-            position=position,
-            kind=region.kind,
-            occurrences=len(region.occurrences),
-            eager_ms=region.eager_ms,
-            share=region.eager_ms / total_ms if total_ms else 0.0,
-            task_id=save_task(session, plan.tasks[region.name]),
-            job_id=None,
-        )
-        for position, region in enumerate(plan.chosen)
-    ]
+    found: list[ModelRegionRecord] = []
+    for each in plan.every:
+        total_ms = counted_ms(each.captured)
+        found += [
+            ModelRegionRecord(
+                name=region.name,
+                position=len(found) + place,
+                kind=region.kind,
+                occurrences=len(region.occurrences),
+                eager_ms=region.eager_ms,
+                share=region.eager_ms / total_ms if total_ms else 0.0,
+                task_id=save_task(session, each.tasks[region.name]),
+                job_id=None,
+            )
+            for place, region in enumerate(each.chosen)
+        ]
+    return found
 
 
 def worth_a_job(plan: Plan) -> dict[str, float]:
     """The regions that get a job, with the share of the model's time that each could gain, the largest first.
 
-    The smallest that together could gain too little are left out.
+    Shares are of the time with the inputs that the region is for. Of each list of inputs, the smallest that together
+    could gain too little are left out.
     """
-    total_ms = counted_ms(plan.captured)
-    shares = {each.name: to_gain_ms(plan.captured, each) / total_ms if total_ms else 0.0 for each in plan.chosen}
-    parts = sorted(shares.items(), key=lambda each: -each[1])  # keeps the order by time where these are equal
-    left = 0.0
-    while parts and (left := left + parts[-1][1]) < LEFT_TO_GAIN:
-        parts.pop()
-    return dict(parts)
+    found: list[tuple[str, float]] = []
+    for each in plan.every:
+        total_ms = counted_ms(each.captured)
+        shares = {one.name: to_gain_ms(each.captured, one) / total_ms if total_ms else 0.0 for one in each.chosen}
+        parts = sorted(shares.items(), key=lambda part: -part[1])  # keeps the order by time where these are equal
+        left = 0.0
+        while parts and (left := left + parts[-1][1]) < LEFT_TO_GAIN:
+            parts.pop()
+        found += parts
+    return dict(sorted(found, key=lambda part: -part[1]))
 
 
 def _judged(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The decisions that an earlier run has made for good."""
     return [each for each in trials if each["decision"] not in ASKED_AGAIN]
-
-
-def files_of(model: Task, plan: Plan, assembly: Assembly) -> Mapping[str, str]:
-    """The delivered files by name, but the report."""
-    delivered = put_back(model.source, plan.captured, chosen(assembly.kernels))
-    return {**delivered.files, CANDIDATE_FILE: assembly.source}
 
 
 def options_of_run(

@@ -32,8 +32,17 @@ def run_model_job(worker: WorkerContext, job: JobRecord, settings: Settings, can
         BadRequest, Unavailable, SandboxUnavailable, JobLost: as `ModelRun.run`.
     """
 
-    def evaluator_for(name: str) -> QueuedEvaluator:
-        return QueuedEvaluator(worker.store, worker.queue, job, worker.device_class, cancel, worker.changes, name=name)
+    def evaluator_for(name: str, shape_group: int | None) -> QueuedEvaluator:
+        return QueuedEvaluator(
+            worker.store,
+            worker.queue,
+            job,
+            worker.device_class,
+            cancel,
+            worker.changes,
+            name=name,
+            shape_group=shape_group,
+        )
 
     run = ModelRun(
         worker.store,

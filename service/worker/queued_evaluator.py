@@ -37,6 +37,7 @@ class QueuedEvaluator:
         changes: those of store and queue.
         sandbox: where to evaluate; None: in the job's.
         name: distinguishes evaluations of one candidate on several classes; empty on the job's own.
+        shape_group: the list of the task's `get_input_groups()` that is timed; None: the inputs of `get_inputs()`.
     """
 
     def __init__(
@@ -50,9 +51,11 @@ class QueuedEvaluator:
         *,
         sandbox: str | None = None,
         name: str = "",
+        shape_group: int | None = None,
     ) -> None:
         self._sandbox = sandbox or job.sandbox
         self._name = name
+        self._shape_group = shape_group
         self._store = store
         self._queue = queue
         self._job = job
@@ -72,6 +75,8 @@ class QueuedEvaluator:
             "trial": trial,
             "champion": None if champion is None else candidate_hash(champion),
         }
+        if self._shape_group is not None:
+            arguments["shape_group"] = self._shape_group
         evaluation_id = retry_store(lambda: self._ask(source, arguments), self._cancel)
         try:
             return self._wait(evaluation_id)

@@ -34,6 +34,7 @@ def answer(line: bytes, elements: bytes, channel: int) -> None:
             elements=elements,
             compile=request["compile"],
             budget_s=request["budget_s"],
+            shape_group=request["shape_group"],
         )
         result = {"ok": True, **found}
     except errors.CaptureError as error:

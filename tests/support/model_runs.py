@@ -79,10 +79,10 @@ class ModelContext(QuickContext):
     """Gives a model the speed that its kernels make: each adds what it has above `PAYS`, or takes what it lacks."""
 
     def evaluate(self, source: str, *, champion: str | None = None, **options: Any) -> Evaluation:
-        speeds = speeds_in(source)
+        speeds = self.speeds_in(source)
         whole = 1.0 + sum(speed - PAYS for speed in speeds)
         found = super().evaluate(f"speed = {whole:.3f}  # {candidate_hash(source)}", **options)
-        trial = {"trial": bool(options.get("trial"))}
+        trial = {"trial": bool(options.get("trial")), "shape_group": self.shape_group}
         found = replace(found, provenance={**found.provenance, "settings": trial})
         if BREAKS in speeds or (BREAKS_LATE in speeds and not options.get("trial")):
             return replace(found, verdict=Verdict.WRONG_OUTPUT, message="row 3 differs", speedup=None)
@@ -93,16 +93,22 @@ class ModelContext(QuickContext):
             return replace(
                 found, speedup={**(found.speedup or {}), "compile": Interval(over, over * 0.99, over * 1.01)}
             )
-        ratio = whole / (1.0 + sum(speed - PAYS for speed in speeds_in(champion)))
+        ratio = whole / (1.0 + sum(speed - PAYS for speed in self.speeds_in(champion)))
         decision = "better" if ratio > 1.02 else "worse" if ratio < 0.98 else "alike"
         return replace(
             found, champion=Comparison(candidate_hash(champion), decision, Interval(ratio, ratio, ratio), sets=1)
         )
 
-
-def speeds_in(source: str) -> list[float]:
-    """The speeds of the kernels in a model's source."""
-    return [float(each) for each in re.findall(r"speed = ([\d.]+)", source)]
+    def speeds_in(self, source: str) -> list[float]:
+        """The speeds of the kernels in a model's source that are for the inputs that are timed."""
+        found = re.findall(r"^        '(g\d+_)?r\d\d_\w*': \($|speed = ([\d.]+)", source, re.MULTILINE)
+        own, speeds = False, []
+        for group, speed in found:
+            if speed and own:
+                speeds.append(float(speed))
+            elif not speed:
+                own = group == ("" if self.shape_group is None else f"g{self.shape_group}_")
+        return speeds
 
 
 @contextlib.contextmanager

@@ -116,6 +116,17 @@ def forward(self, x):
 )
 
 
+def test_inputs_may_be_those_of_a_shape_group(server: CaptureServer) -> None:
+    source = MLP + "\ndef get_input_groups():\n    return [[torch.randn(5, 4)], [torch.randn(1, 4)]]\n"
+    own, other = of(server, source), of(server, source, shape_group=0)
+    assert (own.shape_groups, of(server, MLP).shape_groups) == (2, 0)
+    assert whole(other).nodes[-1].results[0].shape[0] == 5 != whole(own).nodes[-1].results[0].shape[0]
+    with pytest.raises(CaptureFailed, match="inputs: IndexError"):
+        of(server, source, shape_group=2)
+    with pytest.raises(CaptureFailed, match=r"inputs: ZeroDivisionError: .*line \d+"):
+        of(server, MLP + "\ndef get_input_groups():\n    return 1 / 0\n")
+
+
 def test_a_model_is_described_by_its_operators_with_shapes_weights_and_modules(server: CaptureServer) -> None:
     captured = of(server, MLP)
     graph = whole(captured)

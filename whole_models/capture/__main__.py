@@ -1,9 +1,9 @@
 """Entry point: reads one request from standard input and writes one result as JSON to standard output.
 
-Request: one line of JSON, `{"source": str, "compile": bool, "budget_s": float, "state": rows, "state_bytes": int}`, and
-then so many bytes, the elements of the weights that the rows name. Result: `{"ok": true, ...}` as
-`whole_models/graph.py` reads it, or `{"ok": false, "stage": str, "error": str}`. Standard error has a line
-`progress: ...` for each stage.
+Request: one line of JSON, `{"source": str, "compile": bool, "budget_s": float, "shape_group": int | null, "state":
+rows, "state_bytes": int}`, and then so many bytes, the elements of the weights that the rows name. Result: `{"ok":
+true, ...}` as `whole_models/graph.py` reads it, or `{"ok": false, "stage": str, "error": str}`. Standard error has a
+line `progress: ...` for each stage.
 
 The model's code runs in this process, so the result is untrusted. Standard output is redirected before it runs, so that
 what it prints does not mix with the result; hostile code can still write to it.
@@ -48,6 +48,7 @@ def main() -> None:
             elements=elements,
             compile=request["compile"],
             budget_s=request["budget_s"],
+            shape_group=request["shape_group"],
             on_stage=_progress,
         )
         result = {"ok": True, **found}

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from .compiled import compiled_times
 from .errors import CaptureError, Refused, line_of
 from .export import Exported, export_part
-from .load import Originals, load_model, make_inputs
+from .load import Originals, count_groups, load_model, make_inputs
 from .parts import Graphs, Part, export_parts, form_of
 from .timing import RunWaits, call_time_ms, one_thread, operator_times_ms
 from .weights import load_state
@@ -28,6 +28,7 @@ def capture(
     elements: bytes = b"",
     compile: bool,
     budget_s: float,
+    shape_group: int | None = None,
     on_stage: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """The description of a model, as `whole_models/graph.py` reads it.
@@ -38,6 +39,7 @@ def capture(
         elements: the bytes of these.
         compile: whether it is run under torch.compile, too.
         budget_s: how long this should take; torch.compile gets what the rest leaves.
+        shape_group: the inputs are those of `get_input_groups()[shape_group]`; None: those of `get_inputs()`.
         on_stage: called with a few words on what is done.
 
     Raises:
@@ -49,7 +51,8 @@ def capture(
         model, module = load_model(source)
         if state:
             load_state(model, state, elements)
-        inputs = make_inputs(module)
+        groups = count_groups(module)
+        inputs = make_inputs(module, shape_group)
     with torch.no_grad():
         with stages("eager", "running the model"):
             originals = Originals(model, inputs)
@@ -83,6 +86,7 @@ def capture(
     return {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "shape_groups": groups,
         "graphs": [
             {**exported.described.data, "path": part.path, "calls": part.calls, "eager_ms": ms}
             for (part, exported), ms in zip(graphs, graph_ms, strict=True)

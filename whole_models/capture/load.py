@@ -34,18 +34,30 @@ def load_model(source: str) -> tuple[torch.nn.Module, types.ModuleType]:
     return model, module
 
 
-def make_inputs(module: types.ModuleType) -> list[Any]:
-    """The inputs of the model's file, each tensor in a storage of its own.
+def make_inputs(module: types.ModuleType, shape_group: int | None) -> list[Any]:
+    """The inputs of the model's file, or those of one of its shape groups, each tensor in a storage of its own.
 
     The same tensor given twice would be exported as one input.
 
     Raises:
-        CaptureError: `get_inputs` fails, or returns no list.
+        CaptureError: `get_inputs` or `get_input_groups` fails, or returns no list.
     """
     try:
         torch.manual_seed(SEED)
-        inputs = module.get_inputs()
+        inputs = module.get_inputs() if shape_group is None else module.get_input_groups()[shape_group]
         return list(copied(list(inputs)))
+    except BaseException as error:
+        raise CaptureError("inputs", f"{type(error).__name__}: {error}{line_of(error)}") from error
+
+
+def count_groups(module: types.ModuleType) -> int:
+    """How many lists of inputs `get_input_groups` returns; 0 if the file has none.
+
+    Raises:
+        CaptureError: it fails, or returns no list.
+    """
+    try:
+        return len(module.get_input_groups()) if hasattr(module, "get_input_groups") else 0
     except BaseException as error:
         raise CaptureError("inputs", f"{type(error).__name__}: {error}{line_of(error)}") from error
 

@@ -13,6 +13,7 @@ from evaluator.referee.protocol.input_families import GIVEN_WEIGHTS
 from tasks.weights_file import read_weights
 from tests.support.commands import KERNELWRIGHT, environment
 from tests.support.weights import state_file
+from whole_models.regions import shape_group_in
 
 NET = '''"""A chain of element-wise operators, a product, and a softmax."""
 
@@ -51,7 +52,7 @@ ours = Model()
 ours.load_state_dict(original.state_dict())
 assert list(ours.state_dict()) == list(original.state_dict())
 with torch.no_grad():
-    for shape in ((1024, 1024), (3, 1024)):
+    for shape in ((1024, 1024), (3, 1024), (1000, 1024), (7, 1024)):
         x = torch.randn(shape)
         torch.testing.assert_close(ours(x), original(x), rtol=1e-4, atol=1e-6)
 print("same")
@@ -103,9 +104,13 @@ def test_a_model_becomes_faster_and_runs_with_pytorch_alone(tmp_path: Path) -> N
     listed = json.loads(command(tmp_path, "models", "list", "--json").stdout)
     assert [(run["id"], run["status"]) for run in listed["runs"]] == [(1, "done")]
     shown = command(tmp_path, "models", "show", "1")
-    assert "as it is   inputs of get_input_groups() run the original code" in shown.stdout
+    assert [row["shape_group"] for row in found["shapes"]] == [0, 1]
+    proven = {row["shape_group"] for row in found["shapes"] if row["evaluation"] is not None}
+    kept = {shape_group_in(name) for name in found["kept"]} - {None}
+    assert 1 in kept == proven, "a list of inputs with kernels has a proof of its own"
+    assert all(f"get_input_groups()[{number}]" in shown.stdout for number in range(2))
     report = (faster / "report.md").read_text()
-    assert "get_input_groups() run the original code" in report
+    assert all(f"get_input_groups()[{number}]" in report for number in range(2))
     assert read_weights((tmp_path / "w.safetensors").read_bytes()).digest in report
     assert all(words in shown.stdout for words in ("with kernels", "verdict    passed", "faster/model.py", "kept"))
     again = command(tmp_path, "models", "resume", "1")

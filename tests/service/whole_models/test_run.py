@@ -21,6 +21,7 @@ from db.evaluations import results
 from db.jobs import batches, job_queue, jobs, model_runs
 from db.records import EvaluationRecord, JobStatus, ModelRunRecord, Owner
 from db.store import Store
+from evaluator.evaluation import shape_group_of
 from service.batches.manage import NOT_WORTH_IT, resume_batch, show_batch, start_batch
 from service.batches.spec import make_spec
 from service.cancellation import Cancelled, CancelToken
@@ -34,14 +35,17 @@ from service.mock_llm import Entry, Script, When
 from service.settings import Settings, load_settings, override
 from service.submissions.access import Principal, Role
 from service.submissions.jobs import resume_for
+from service.views.models import model_run_view
 from service.whole_models import budget
 from service.whole_models.assemble import Assembly
 from service.whole_models.budget import left_to_gain
 from service.whole_models.local import Watching, optimize_model, read_report, run_queued_job
-from service.whole_models.plan import Plan, too_slow_text
+from service.whole_models.plan import Plan, packed, plan_of, too_slow_text
 from service.whole_models.prove import SLOWER, Prover, faster_baselines
-from service.whole_models.report import region_rows
+from service.whole_models.report import region_rows, shape_rows
 from service.whole_models.run import ModelRun, worth_a_job
+from tasks.load import find_task
+from tasks.outcomes import candidate_hash
 from tasks.weights_file import read_weights
 from tests.support.fast_batches import coder, quick
 from tests.support.model_runs import (
@@ -56,8 +60,8 @@ from tests.support.model_runs import (
     replace_what_is_slow,
 )
 from tests.support.weights import state_file
-from whole_models.graph import read_captured
-from whole_models.regions import Region, choose, find_regions
+from whole_models.graph import CaptureFailed, read_captured
+from whole_models.regions import Region, choose, find_regions, shape_group_in
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +71,26 @@ def captured() -> str:
         warnings.simplefilter("ignore")  # torch.export uses what torch warns of
         found = import_module("whole_models.capture.capture").capture(MODEL, compile=False, budget_s=60.0)
     return json.dumps({"ok": True, **found})
+
+
+SHAPES = """
+
+def get_input_groups():
+    return [[torch.randn(3, 32)], [torch.randn(500, 32)]]
+"""
+
+
+@pytest.fixture(scope="session")
+def with_shapes() -> list[bytes]:
+    """What the program says of `MODEL` with each list of inputs, that of `get_inputs()` first."""
+    program = import_module("whole_models.capture.capture")
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in (None, 0, 1):
+            told = program.capture(MODEL + SHAPES, compile=False, budget_s=60.0, shape_group=number)
+            found.append(json.dumps({"ok": True, **told}).encode())
+    return found
 
 
 @contextmanager
@@ -111,6 +135,125 @@ def test_a_model_is_optimized_region_by_region_and_delivered_with_its_proof(
     text = (faster / "report.md").read_text()
     assert all(name in text for name in run.kept)
     assert "from model import Model" in text
+
+
+def plan_for(captures: list[bytes], folder: Path) -> Plan:
+    (folder / "plan.py").write_text(MODEL)
+    return plan_of(find_task(str(folder / "plan.py")), packed(captures), load_settings(model="openai/one"))
+
+
+def proofs_of(run: ModelRunRecord, shape_group: int | None) -> list[dict[str, Any]]:
+    return [
+        dict(each)
+        for each in run.trials
+        if str(each["question"]).startswith("proof") and each["shape_group"] == shape_group
+    ]
+
+
+def test_each_list_of_inputs_has_regions_kernels_and_a_proof_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, with_shapes: list[bytes]
+) -> None:
+    with begun(monkeypatch, tmp_path, packed(with_shapes).decode(), [2.0]) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        run = report.run
+        groups = {shape_group_in(region.name) for region in run.regions}
+        assert groups == {None, 0, 1}
+        assert run.kept is not None and {shape_group_in(name) for name in run.kept} == groups
+        assert report.proof is not None and shape_group_of(report.proof.result) is None
+        with store.read() as session:
+            files = model_runs.get_files(session, run_id)
+        last = {group: proofs_of(run, group)[-1] for group in groups}
+        delivered = candidate_hash(files["candidate.py"])
+        assert {each["candidate"] for each in last.values()} == {delivered}, "each proof is of what is delivered"
+        shapes = shape_rows(store, run, report.proof)
+        assert [(row["shape_group"], row["kept"] > 0) for row in shapes] == [(0, True), (1, True)]
+        assert all(row["evaluation"] == last[row["shape_group"]]["evaluation"] for row in shapes)
+        assert all(row["speedup"]["value"] > 1 for row in shapes)
+        model = dict(run.plan)
+        assert [group["shape_group"] for group in model["groups"]] == [0, 1] and not model["as_it_is"]
+    text = (tmp_path / "faster" / "report.md").read_text()
+    assert "get_input_groups()[1]" in text and last[1]["evaluation"] in text
+    kernels = {path.stem for path in (tmp_path / "faster" / "kernels").iterdir()}
+    assert kernels == set(run.kept)
+
+
+def test_kernels_for_other_shapes_alone_are_delivered_with_their_proof(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, with_shapes: list[bytes]
+) -> None:
+    worth = worth_a_job(plan_for(with_shapes, tmp_path))
+    speeds = [2.0 if shape_group_in(name) == 1 else 0.0 for name in worth]
+    with begun(monkeypatch, tmp_path, packed(with_shapes).decode(), speeds) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        run = report.run
+        assert run.kept and {shape_group_in(name) for name in run.kept} == {1}
+        assert report.proof is not None and shape_group_of(report.proof.result) == 1
+        assert len(proofs_of(run, 1)) == 1, "what is delivered was proven already"
+        view = model_run_view(store, run_id)
+        assert [line.kept for line in view.shapes] == [0, len(run.kept)]
+        assert view.shapes[0].proof is None and view.shapes[1].proof is not None
+
+
+def test_where_a_proof_refuses_the_kernels_of_one_list_those_of_the_others_are_delivered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, with_shapes: list[bytes]
+) -> None:
+    worth = worth_a_job(plan_for(with_shapes, tmp_path))
+    speeds = [BREAKS_LATE if shape_group_in(name) is None else 2.0 for name in worth]
+    with begun(monkeypatch, tmp_path, packed(with_shapes).decode(), speeds) as (run_id, settings, store):
+        run = carry_out(run_id, settings, store).run
+        assert run.status is JobStatus.DONE and run.kept
+        assert {shape_group_in(name) for name in run.kept} == {0, 1}
+        rows = {row["name"]: row for row in region_rows(store, run)}
+        refused = [row["why"] for name, row in rows.items() if shape_group_in(name) is None]
+        assert set(refused) == {"the proof holds only without it"}
+        again = {group: proofs_of(run, group)[-1]["candidate"] for group in (0, 1)}
+        assert again[0] == again[1]
+
+
+def test_what_was_not_judged_with_one_list_of_inputs_is_asked_again_before_anything_is_delivered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, with_shapes: list[bytes]
+) -> None:
+    with begun(monkeypatch, tmp_path, packed(with_shapes).decode(), [2.0]) as (run_id, settings, store):
+        proof = ModelRun._proof
+        made: list[int | None] = []
+
+        def busy_from_the_third_on(run: ModelRun, shape_group: int | None, source: str) -> EvaluationRecord:
+            if len(made) == 2:
+                (settings.data_dir / BUSY).touch()
+            made.append(shape_group)
+            return proof(run, shape_group, source)
+
+        monkeypatch.setattr(ModelRun, "_proof", busy_from_the_third_on)
+        run = carry_out(run_id, settings, store).run
+        assert (run.status, run.error) == (JobStatus.FAILED, "the proof says timed_out: no answer within 20 s")
+        assert made[:3] == [None, 0, 1] and set(made[3:]) == {1}
+        (settings.data_dir / BUSY).unlink()
+        monkeypatch.setattr(ModelRun, "_proof", proof)
+        run = carry_out(run_id, settings, store).run
+        assert run.status is JobStatus.DONE and run.kept
+        assert [len(proofs_of(run, group)) for group in (None, 0)] == [2, 2], "alone, and together"
+        assert [each["decision"] for each in proofs_of(run, 1)][-2:] == ["passed", "passed"]
+
+
+def test_lists_of_inputs_that_get_no_kernels_are_told_with_the_reason(with_shapes: list[bytes], tmp_path: Path) -> None:
+    own, few, many = with_shapes
+    failed = CaptureFailed("call", "RuntimeError: no such shape").to_json()
+    slow = json.dumps({**json.loads(many), "eager_ms": 9000.0}).encode()
+    plan = plan_for([own, failed, slow], tmp_path)
+    assert not plan.others
+    assert plan.as_it_is[0] == "get_input_groups()[0]: call: RuntimeError: no such shape"
+    assert plan.as_it_is[1].startswith("get_input_groups()[1]: a call takes 9 s")
+    assert [each.shape_group for each in plan_for([own, few, own], tmp_path).others] == [0], (
+        "the second has its kernels"
+    )
+    several = json.dumps({**json.loads(own), "shape_groups": 9}).encode()
+    assert "get_input_groups()[1] and later ones" in plan_for([several, few], tmp_path).as_it_is[0]
+
+
+@pytest.mark.parametrize("kept", [b"[", b"[1]", b"[[]]", b"[]", b"[" * 5000, b"no JSON"])
+def test_a_capture_of_another_form_is_refused_in_one_line(kept: bytes, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODEL)
+    with pytest.raises(BadRequest, match="unreadable result"):
+        plan_of(find_task(str(tmp_path / "net.py")), kept, load_settings())
 
 
 def test_a_kernel_that_does_not_pay_in_the_model_is_taken_out_again(
@@ -435,7 +578,7 @@ def test_jobs_of_regions_do_not_keep_the_address_and_key_file_of_the_worker_that
         of_worker = settings.model_copy(update={"api_key_file": tmp_path / "key", "api_base": "http://worker"})
         with opened_for_models(task, of_worker) as context, pytest.raises(Cancelled):
             ModelRun(
-                store, run_id, owner, context, lambda name: pytest.fail(), stop, lambda text: None, CancelToken()
+                store, run_id, owner, context, lambda name, group: pytest.fail(), stop, lambda text: None, CancelToken()
             ).run()
         with store.read() as session:
             found = jobs.list_jobs(session, batch_id=stored(store, run_id).batch_id)

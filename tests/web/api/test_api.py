@@ -410,7 +410,8 @@ def test_a_run_over_a_model_is_told_with_its_regions_decisions_and_proof(client,
     assert (out["kept"], out["why"]) == (False, "the model is no slower without it (alike, 1.004)")
     assert (never["job_id"], never["speedup"], never["why"]) == (None, None, "no job: too little to gain")
     expected = {"name": "r04_mul_silu", "question": "without", "decision": "alike", "ratio": 1.004}
-    assert told["trials"] == [expected | {"taken_out": True, "message": ""}]
+    assert told["trials"] == [expected | {"taken_out": True, "message": "", "shape_group": None}]
+    assert told["shapes"] == []
     listed = client.get(f"{API}/models").json()["models"][0]
     assert listed["speedup"] == {"value": pytest.approx(1.5), "low": pytest.approx(1.44), "high": pytest.approx(1.56)}
 

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from db.evaluations.results import add_llm_call
+from db.evaluations.results import add_llm_call, get_evaluation
 from db.evaluations.tasks import add_task
 from db.jobs.model_runs import get_run
 from db.records import JobStatus, LlmCall
@@ -704,6 +704,31 @@ def test_a_trial_in_which_a_model_failed_says_what_was_wrong(fresh):
     text = fresh.get(f"/models/{run}").text
     assert "does the model pass with it? wrong_output row 3 differs – yes" in text
     assert "is the model better off without it? worse 0.900 no" in text
+
+
+def test_a_model_with_several_shapes_shows_the_proof_of_each(fresh):
+    groups = [{"shape_group": 0, "eager_ms": 1.25, "compile_ms": 2.0}, {"shape_group": 1, "eager_ms": 80.0}]
+    plan = seeded_store.PLAN | {"groups": groups, "as_it_is": [f"get_input_groups()[2]: {seeded_store.HOSTILE}"]}
+    regions = (*seeded_store.REGIONS[:2], ("g0_r01_block", "block", 12, 0.7), ("g1_r01_block", "block", 12, 0.6))
+    made = seeded_store.Seeded(fresh.deps.store)
+    run = seeded_store.model_run(made, "net", plan=plan, regions=regions)
+    seeded_store.model_jobs(made, "net", {"r01_block": 2.0, "g0_r01_block": 3.0, "g1_r01_block": None})
+    seeded_store.prove(made, "net", seeded_store.evaluation("passed", speedup=1.5))
+    with made.store.read() as session:
+        proof = get_evaluation(session, get_run(session, run).evaluation_id)
+    other = made.evaluate(run, 0, proof.source, seeded_store.evaluation("passed", speedup=2.25, tags=["other_inputs"]))
+    shown = seeded_store.trial("all", "proof", "passed", 2.25, False)
+    shown |= {"candidate": proof.candidate_hash, "shape_group": 0, "evaluation": other}
+    seeded_store.decide(made, "net", [shown], ["r01_block", "g0_r01_block"])
+    page = fresh.get(f"/models/{run}")
+    first, second = page.text.split("Other inputs")[1].split("get_input_groups()[1]", 1)
+    assert "get_input_groups()[0] 1.25 1 2.25" in first and "evidence" in first
+    assert "80" in second and "the original code runs" in second[:60]
+    assert any(f"evaluation={other}" in each.get("href", "") for each in page.all("a"))
+    assert page.text.count("get_input_groups()[2]") == 1
+    assert "does all of it hold at full precision? with the inputs of get_input_groups()[0] passed" in page.text
+    bars = page.text.split("Where time goes")[1].split("Regions of different")[0]
+    assert "r01_block" in bars and "g0_r01_block" not in bars, "bars are those of the model's own inputs"
 
 
 def test_the_bars_of_a_model_are_those_of_the_proof_parted_by_the_regions_that_are_kept(site, made):

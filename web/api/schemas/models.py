@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from db.records import PLAN_ONLY, JobStatus, ModelRunHead, TaskHead
 from service.submissions.jobs import OPTIONS
 from service.views.evaluation import Ratio
-from service.views.models import ModelRunLine, ModelRunView, RegionLine
+from service.views.models import ModelRunLine, ModelRunView, RegionLine, ShapeLine
 from web.api.parameters import TASK_REF
 from web.api.schemas.jobs import TAGS_DESCRIPTION, JobTask, OpName, RunOptions, Source, body_form
 
@@ -152,6 +152,32 @@ class ModelRegion(BaseModel):
         )
 
 
+class ModelShape(BaseModel):
+    """Other inputs of a model: a list of `get_input_groups()`. Speedups are those of a proof of its own."""
+
+    shape_group: int
+    eager_ms: float | None = Field(description="The time of a call under eager, in the plan.")
+    compile_ms: float | None
+    kept: int | None = Field(description="How many kernels of what is delivered are for it; null: not decided.")
+    evaluation: str | None = Field(description="The proof; null: the original code runs for these inputs, or not yet.")
+    speedup: Interval | None
+    speedup_compile: Interval | None
+
+    @classmethod
+    def of(cls, line: ShapeLine) -> Self:
+        """Convert a list of inputs."""
+        proof = line.proof
+        return cls(
+            shape_group=line.shape_group,
+            eager_ms=line.eager_ms,
+            compile_ms=line.compile_ms,
+            kept=line.kept,
+            evaluation=None if proof is None else proof.id,
+            speedup=None if proof is None else Interval.of(proof.eager),
+            speedup_compile=None if proof is None else Interval.of(proof.compile),
+        )
+
+
 class ModelTrial(BaseModel):
     """A decision on one kernel, by a trial of the whole model."""
 
@@ -168,6 +194,9 @@ class ModelTrial(BaseModel):
     ratio: float | None
     taken_out: bool
     message: str
+    shape_group: int | None = Field(
+        default=None, description="Which list of `get_input_groups()` was timed; null: the inputs of `get_inputs()`."
+    )
 
 
 class ModelRunWhole(_Run):
@@ -180,6 +209,7 @@ class ModelRunWhole(_Run):
         " kernel) kernels_ms; empty before there is a plan."
     )
     regions: list[ModelRegion]
+    shapes: list[ModelShape]
     trials: list[ModelTrial]
     proof: dict[str, Any] | None = Field(description="The evaluator's whole result for what is delivered.")
 
@@ -193,6 +223,7 @@ class ModelRunWhole(_Run):
             options={name: value for name, value in run.options.items() if name in (*OPTIONS, PLAN_ONLY)},
             plan=dict(run.plan),
             regions=[ModelRegion.of(line) for line in view.regions],
+            shapes=[ModelShape.of(line) for line in view.shapes],
             trials=[
                 ModelTrial(**{name: value for name, value in asdict(trial).items() if name != "asked"})
                 for trial in view.trials
