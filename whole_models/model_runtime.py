@@ -154,10 +154,10 @@ class _kw_Graph:
         self.run, self.path, self.training = run, path, training
         self.arguments, self.keywords, self.leaves = arguments, keywords, leaves
         self.weights, self.kernels = weights, kernels
-        # Kernels are made anew where these change. A kernel that keeps what it computed from a buffer that every call
-        # changes would be wrong in the second call, and none such is proven.
-        taken = {position for _, each in kernels for _, position, _ in each}
-        self.taken = sorted(position for position in taken if weights[position][0] != "state")
+        # Kernels are made anew where these change, but for what the graph's own call changes of a buffer: a kernel that
+        # keeps what it computed from such a buffer would be wrong in the second call, and none such is proven.
+        self.taken = sorted({position for _, each in kernels for _, position, _ in each})
+        self.has_state = any(weights[position][0] == "state" for position in self.taken)
 
     def leaves_of(self, original, args, kwargs):
         """The leaves of the arguments; None: they are not like those that were captured."""
@@ -274,7 +274,7 @@ class _kw_Place:
     have a place without kernels, which are made again when they are needed.
     """
 
-    def __init__(self, index, known, tied, other):
+    def __init__(self, index, known, tied, other=None):
         self.index, self.known, self.tied, self.other = index, known, tied, other
         self.owner = None  # a weak reference to the module that all that follows belongs to
         self.forget()
@@ -282,6 +282,7 @@ class _kw_Place:
     def forget(self):
         self.checks, self.objects, self.ties, self.slots = None, [], [], []
         self.weights, self.aliases, self.marks, self.versions = [], [], None, []
+        self.pending = set()  # positions of weights that have changed since kernels were made for all of them
         self.kernels, self.called, self.ready = [None] * len(_kw_GRAPHS[self.index].kernels), False, False
 
     def __deepcopy__(self, memo):
@@ -303,18 +304,20 @@ class _kw_Place:
                 "the kernels of this model give no gradients, and one would be needed: call the model under "
                 "torch.no_grad(), or take the kernels out with remove(model), or use the original class"
             )
-        self.take_kernels(changed)
+        self.take_kernels()
         self.called = True
-        return graph.run(leaves, self.weights, self.kernels)
+        result = graph.run(leaves, self.weights, self.kernels)
+        if graph.has_state:
+            self.versions = _kw_versions(self.weights, graph)
+        return result
 
     def prepare(self, module):
         """Make the kernels, which may compile them, if the module's parameters are as they were captured."""
         if self.other is not None:
             self.other.prepare(module)
         if self.is_as_captured(module, any_mode=True):
-            changed = self.take_weights()
-            if changed is not None:
-                self.take_kernels(changed)
+            if self.take_weights() is not None:
+                self.take_kernels()
 
     def is_as_captured(self, module, any_mode=False):
         """Whether modes, plain attributes, submodules and hooks are as they were when the module was made."""
@@ -368,12 +371,12 @@ class _kw_Place:
         graph = _kw_GRAPHS[self.index]
         same = len(weights) == len(self.weights) and all(map(_kw_operator.is_, weights, self.weights))
         if same:
-            marks, versions = _kw_marks(weights), _kw_versions(weights, graph.taken)
+            marks, versions = _kw_marks(weights), _kw_versions(weights, graph)
             if marks == self.marks and versions == self.versions:
                 return ()
         if not all(_kw_like(tensor, known[2]) for tensor, known in zip(weights, graph.weights)):
             return None
-        marks, versions = _kw_marks(weights), _kw_versions(weights, graph.taken)
+        marks, versions = _kw_marks(weights), _kw_versions(weights, graph)
         changed = set(range(len(weights)))
         if self.marks is not None:
             before = dict(zip(graph.taken, self.versions))
@@ -386,11 +389,13 @@ class _kw_Place:
                 or any(new[place] != old[place] for new, old in zip(marks, self.marks))
             }
         self.weights, self.marks, self.versions = weights, marks, versions
+        self.pending |= changed
         self.aliases = [tensor.detach() for tensor in weights]  # no other tensor gets the address of one that is known
         return changed
 
-    def take_kernels(self, changed):
+    def take_kernels(self):
         """Have kernels for the weights: one that was called may have computed from its weights, and is made anew."""
+        changed = self.pending
         if self.ready and not changed:
             return
         self.ready = False
@@ -404,7 +409,7 @@ class _kw_Place:
             for local, position, needed in taken:
                 if not _kw_bind(self.kernels[place], local, self.weights[position]) and needed:
                     raise RuntimeError(f"the kernel {name} has no parameter {local}")
-        self.ready = True
+        self.ready, self.pending = True, set()
 
 
 def _kw_holds(check):
@@ -443,10 +448,16 @@ def _kw_marks(tensors):
     return [*map(kind.data_ptr, tensors)], [*map(kind.is_contiguous, tensors)], [*map(kind.numel, tensors)]
 
 
-def _kw_versions(tensors, taken):
-    """How often the tensors at these positions were changed in place. Nobody counts that of inference tensors: they
-    count as changed since any other call."""
-    return [object() if tensors[place].is_inference() else tensors[place]._version for place in taken]
+def _kw_versions(tensors, graph):
+    """How often the tensors that kernels take were changed in place. Nobody counts that of inference tensors: they
+    count as changed since any other call, but for buffers that each call changes."""
+
+    def version(place):
+        if tensors[place].is_inference():
+            return 0 if graph.weights[place][0] == "state" else object()
+        return tensors[place]._version
+
+    return [version(place) for place in graph.taken]
 
 
 _kw_classes = {}  # what `_kw_optimized` has made

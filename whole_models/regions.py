@@ -65,6 +65,8 @@ CONVOLUTION_GAIN = 0.5
 """The same for a convolution with 3 x 3 kernels and stride 1, for which there is an algorithm that does less."""
 CONVOLUTION_CHANNELS = 16
 """With fewer channels that algorithm does not do less."""
+WORDS_CHARS = 40
+"""The most that the words in a region's name take."""
 BLOCK_SHARE = 0.1
 BLOCK_DEPTHS = 3
 _LOOK = 24  # nodes between a product and a softmax
@@ -215,10 +217,14 @@ def to_gain_ms(captured: Captured, region: Region) -> float:
 
 
 def is_bare_product(captured: Captured, region: Region) -> bool:
-    """Whether a region is nothing but large products and views."""
+    """Whether a region is nothing but views and large products, none of which has a shorter form."""
     wiring = _Wiring(next(graph for graph in captured.graphs if graph.path == region.graph))
     places = [wiring.place[name] for name in region.nodes]
-    return all(wiring.kind[place] == FREE or _is_large_product(wiring, place) for place in places)
+    return all(
+        wiring.kind[place] == FREE
+        or (_is_large_product(wiring, place) and not _has_a_shorter_form(wiring.graph, wiring.nodes[place]))
+        for place in places
+    )
 
 
 def counted_ms(captured: Captured) -> float:
@@ -845,7 +851,8 @@ def _words(wiring: _Wiring, kind: str, nodes: Sequence[str]) -> str:
         shared = _shared_module(computing or [graph.node_of[name] for name in nodes])
         owner = next((node.module_class for node in graph.nodes if node.module == shared), "")
         parts = shared.split(".")
-        return _snake(owner) or "_".join(map(_snake, parts[-2:] if parts[-1].isdigit() else parts[-1:])) or "block"
+        words = _snake(owner) or "_".join(map(_snake, parts[-2:] if parts[-1].isdigit() else parts[-1:]))
+        return words[:WORDS_CHARS].strip("_") or "block"
     operators = list(dict.fromkeys(_spoken(node) for node in computing))
     classes: dict[str, int] = defaultdict(int)
     for node in computing:
@@ -853,7 +860,7 @@ def _words(wiring: _Wiring, kind: str, nodes: Sequence[str]) -> str:
             classes[node.module_class] += 1
     best: str = max(classes, key=lambda name: classes[name], default="")
     named = classes.get(best, 0) * 3 >= 2 * len(computing) and len(computing) > 3 and kind == NORMALIZATION
-    return (_snake(best) if named else "_".join(map(_snake, operators[:3])))[:40].strip("_") or "region"
+    return (_snake(best) if named else "_".join(map(_snake, operators[:3])))[:WORDS_CHARS].strip("_") or "region"
 
 
 def _spoken(node: Node) -> str:

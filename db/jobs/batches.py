@@ -1,6 +1,6 @@
 """Batches in the store: their jobs, costs and results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 
 from sqlalchemy import func, select, update
@@ -94,21 +94,31 @@ def cancel_regions(session: Session, job_id: int) -> None:
         cancel_jobs(session, regions)
 
 
-def cancel_queued(session: Session, batch_id: int, *, reason: str) -> int:
-    """Cancel the jobs of a batch that wait in the queue, for this reason.
+def cancel_queued(session: Session, batch_id: int, job_ids: Collection[int], *, reason: str) -> int:
+    """Cancel those of these jobs of a batch that wait in the queue, for this reason.
 
     Returns:
         The number of jobs.
     """
     lock_jobs(session, batch_id)
-    return _cancel(session, batch_id, (JobStatus.QUEUED,), reason=reason)
+    return _cancel(session, batch_id, (JobStatus.QUEUED,), reason=reason, only=job_ids)
 
 
-def _cancel(session: Session, batch_id: int, statuses: Sequence[JobStatus], *, reason: str) -> int:
+def _cancel(
+    session: Session,
+    batch_id: int,
+    statuses: Sequence[JobStatus],
+    *,
+    reason: str,
+    only: Collection[int] | None = None,
+) -> int:
     """End the jobs of a batch that have one of these statuses; the number of them. The caller has locked the jobs."""
+    wanted = [JobRow.batch_id == batch_id, JobRow.status.in_([status.value for status in statuses])]
+    if only is not None:
+        wanted.append(JobRow.id.in_(only))
     changed = session.execute(
         update(JobRow)
-        .where(JobRow.batch_id == batch_id, JobRow.status.in_([status.value for status in statuses]))
+        .where(*wanted)
         .values(status=JobStatus.CANCELLED.value, stop_reason=reason, finished_at=utc_now())
         .returning(JobRow.id)
     ).all()

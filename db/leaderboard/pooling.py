@@ -5,8 +5,8 @@ of a candidate are pooled, whichever jobs asked for them.
 
 **What is pooled.** Evaluations that passed with figures that rank. If there is none, those that passed without rank.
 Among these, trials count only if there is nothing else, because they choose and do not say how fast a candidate is; and
-those with cold caches or with other inputs only if there are no others, because they measured something else.
-Retracted evaluations do not count.
+those with cold caches only if there are no others, because they measured something else. Retracted evaluations do not
+count, nor do those with inputs of a shape group, which differ from each other.
 
 **Refused once.** If any evaluation of the candidate on the board found it wrong (`is_disqualifying`), it has no figure
 there: what passes only sometimes is not correct, and asking again must not help. Verdicts that a busy host can cause
@@ -33,7 +33,6 @@ _STUDENT = {2: 4.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365,
 _LEAST_VARIANCE = 1e-12  # in a divisor only: counted cycles have none
 _LARGEST_LOG = 700.0
 
-_OF_SOMETHING_ELSE = frozenset({COLD, OTHER_INPUTS})
 _NOT_FASTER = frozenset(tag.name for tag in TAGS.values() if not tag.faster)
 
 
@@ -225,11 +224,14 @@ def _valid(evaluations: Sequence[Evaluated]) -> list[Evaluated]:
     passed = [
         each
         for each in evaluations
-        if each.verdict == Verdict.PASSED and (each.measurements.speedup or 0.0) > 0 and each.retracted_at is None
+        if each.verdict == Verdict.PASSED
+        and (each.measurements.speedup or 0.0) > 0
+        and each.retracted_at is None
+        and OTHER_INPUTS not in each.tags
     ]
     best = min((_tier(each.tags) for each in passed), default=None)
     of_tier = [each for each in passed if _tier(each.tags) == best]
-    chosen = [each for each in of_tier if _OF_SOMETHING_ELSE.isdisjoint(each.tags)] or of_tier
+    chosen = [each for each in of_tier if COLD not in each.tags] or of_tier
     return sorted(chosen, key=lambda each: (each.created_at, each.id))
 
 

@@ -135,6 +135,8 @@ class Evaluation:
         self._take(found)
         if self.pool.request.source_kernel:
             self.tags.append("no_oracle")
+        if self.pool.request.shape_group is not None:
+            self.tags.append("other_inputs")
         of = f" of smaller inputs ({', '.join(self.smaller_inputs)})" if self.smaller_inputs else ""
         text = f"right on {self.evidence.families} input families{of}; not timed; {', '.join(found.tags)}"
         if self.smaller_inputs:

@@ -296,7 +296,7 @@ def model_run_list(store: Store, *, before: int | None, limit: int = PAGE) -> Mo
     lines = []
     for run in found[:limit]:
         measured, tags = proofs.get(run.evaluation_id or "", (None, ()))
-        if measured is None:
+        if measured is None or OTHER_INPUTS in tags:
             lines.append(ModelRunLine(run, None, None, False, False))
             continue
         eager = ratio(measured.speedup, measured.speedup_low, measured.speedup_high)
@@ -328,7 +328,7 @@ def model_run_view(store: Store, run_id: int) -> ModelRunView:
         compile_error=str(plan.get("compile_error") or ""),
         regions=regions,
         shapes=shape_lines(store, run, proof),
-        as_it_is=tuple(str(each) for each in plan.get("as_it_is") or ()),
+        as_it_is=runs_original_code(plan),
         trials=tuple(_trial(each) for each in run.trials),
         stays_eager=tuple(
             EagerLine(*(str(each.get(name) or "") for name in ("path", "module_class", "reason")))
@@ -359,12 +359,21 @@ def region_lines(store: Store, run: ModelRunRecord) -> tuple[RegionLine, ...]:
     return tuple(lines)
 
 
+def runs_original_code(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """The lists of inputs that run the original code, by a plan; those of versions before knew nothing of others."""
+    found = plan.get("as_it_is")
+    if found is None and plan.get("shape_groups"):
+        return ("get_input_groups()",)
+    return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
+
+
 def shape_lines(store: Store, run: ModelRunRecord, proof: EvaluationRecord | None) -> tuple[ShapeLine, ...]:
     """The other lists of inputs of a run. `proof` is the evaluation of what is delivered."""
     evaluations = {
         each.get("shape_group"): str(each.get("evaluation"))
         for each in run.trials
         if proof is not None
+        and each.get("evaluation")
         and each.get("candidate") == proof.candidate_hash
         and each.get("decision") == Verdict.PASSED
     }

@@ -122,9 +122,9 @@ def _best_choice(places: Sequence[Place]) -> tuple[float, float]:
 
 
 def end_what_is_not_worth_it(store: Store, run_id: int, plan: Plan) -> int:
-    """Cancel the queued jobs of a run if together they could gain too little. They are not queued again.
+    """Cancel the queued jobs of a run for a list of inputs if together they could gain too little.
 
-    A run over a model with several lists of inputs goes on while there is enough to gain for one of them.
+    They are not queued again.
 
     Returns:
         The number of jobs that were cancelled.
@@ -135,21 +135,21 @@ def end_what_is_not_worth_it(store: Store, run_id: int, plan: Plan) -> int:
             return 0
         best = batches.best_evaluations(session, run.batch_id)
         status = {job.id: job.status for job in jobs.list_jobs(session, batch_id=run.batch_id)}
-    ready = False
+    ended = list[int]()
     for each in plan.every:
         regions = {region.name: region for region in each.chosen}
-        found, waiting = [], []
+        found, waiting, waiting_jobs = [], [], []
         for record in run.regions:
             if record.job_id is None or (region := regions.get(record.name)) is None:
                 continue
             if status.get(record.job_id) is JobStatus.QUEUED:
                 waiting.append(Saving(region, to_gain_ms(each.captured, region)))
+                waiting_jobs.append(record.job_id)
             elif (one := best.get(record.job_id)) and not one.retracted and (one.speedup or 0.0) > 1:
                 found.append(Saving(region, record.eager_ms * (1 - 1 / (one.speedup or 1.0))))
-        if waiting and left_to_gain(found, waiting, counted_ms(each.captured)) >= LEFT_TO_GAIN:
-            return 0
-        ready = ready or bool(waiting)
-    if not ready:
+        if waiting and left_to_gain(found, waiting, counted_ms(each.captured)) < LEFT_TO_GAIN:
+            ended += waiting_jobs
+    if not ended:
         return 0
     with store.write() as session:
-        return batches.cancel_queued(session, run.batch_id, reason=NOT_WORTH_IT)
+        return batches.cancel_queued(session, run.batch_id, ended, reason=NOT_WORTH_IT)

@@ -23,11 +23,12 @@ from service.evaluation_context import (
 from service.jobs.export import write_whole
 from service.jobs.spec import check_model_platform
 from service.settings import MEASURE_S_MAX, Settings
+from tasks.declarations import declarations_of
 from tasks.load import task_from_source
-from tasks.task import Task
+from tasks.task import Task, TaskError
 from whole_models.amdahl import by_module, by_operator, by_region
 from whole_models.capture_run import CaptureCancelled, run_capture
-from whole_models.graph import Captured, CaptureFailed, read_captured
+from whole_models.graph import Captured, CaptureFailed, Graph, read_captured
 from whole_models.region_task import region_task
 from whole_models.regions import (
     Region,
@@ -53,6 +54,9 @@ MODULE_DEPTH = 2  # parts of a module's path in the table of modules
 
 MAX_GROUPS = 8
 """Lists of `get_input_groups()` that get kernels. The proof holds what is delivered to as many of them."""
+
+GROUPS_BYTES = 64 << 20
+"""The most that what is told of the model with these lists may take."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +94,14 @@ class Plan:
         return {name: task for plan in self.every for name, task in plan.tasks.items()}
 
 
-def plan_of(model: Task, capture: bytes, settings: Settings) -> Plan:
-    """The plan that follows from what `capture_model` returned. `settings.model` is the one that will write kernels.
+def plan_of(model: Task, capture: bytes, settings: Settings, *, groups: frozenset[int] | None = None) -> Plan:
+    """The plan that follows from what `capture_model` returned.
+
+    Args:
+        model: the model.
+        capture: what is known of it.
+        settings: how long an evaluation has, and the model that will write kernels.
+        groups: the shape groups that have plans; None: those that can be judged in time.
 
     Raises:
         BadRequest: the model cannot be captured.
@@ -106,16 +116,19 @@ def plan_of(model: Task, capture: bytes, settings: Settings) -> Plan:
     for number, each in enumerate(of_groups):
         try:
             captured = read_captured(each)
-        except CaptureFailed as error:
+            known = [taken_by(graph) for plan in (first, *others) for graph in plan.captured.graphs]
+            graphs = tuple(graph for graph in captured.graphs if taken_by(graph) not in known)
+            if captured.graphs and not graphs:
+                continue  # the kernels are the same
+            plan = _plan_of(model, replace(captured, graphs=graphs), settings, number)
+        except (CaptureFailed, TaskError) as error:
             as_it_is.append(f"get_input_groups()[{number}]: {error}")
             continue
-        if any(taken_by(captured) == taken_by(plan.captured) for plan in (first, *others)):
-            continue  # the kernels are the same
-        plan = _plan_of(model, captured, settings, number)
-        if plan.too_slow:
-            as_it_is.append(f"get_input_groups()[{number}]: {plan.too_slow}")
-        else:
+        told = plan.too_slow or ("" if graphs else "nothing of the model could be captured")
+        if number in groups if groups is not None else not told:
             others.append(plan)
+        else:
+            as_it_is.append(f"get_input_groups()[{number}]: {told}")
     if first.captured.shape_groups > len(of_groups):
         as_it_is.append(
             f"get_input_groups()[{len(of_groups)}] and later ones: kernels are for {len(of_groups)} of them"
@@ -123,24 +136,20 @@ def plan_of(model: Task, capture: bytes, settings: Settings) -> Plan:
     return replace(first, others=tuple(others), as_it_is=tuple(as_it_is))
 
 
-def taken_by(captured: Captured) -> list[tuple[object, ...]]:
-    """What the guards of a model's graphs ask of arguments: two captures with equal ones are for the same inputs."""
-    return [
-        (
-            graph.path,
-            graph.arguments,
-            graph.keywords,
-            *(
-                (
-                    each.value,
-                    None if each.tensor is None else (each.tensor.dtype, each.tensor.shape, each.tensor.stride),
-                )
-                for each in graph.inputs
-                if each.kind in ("argument", "scalar")
-            ),
-        )
-        for graph in captured.graphs
-    ]
+def taken_by(graph: Graph) -> tuple[object, ...]:
+    """What the guards of a graph ask of arguments: two graphs with equal ones are for the same calls."""
+    return (
+        graph.path,
+        graph.arguments,
+        graph.keywords,
+        *(
+            (type(each.value), each.value)
+            if each.tensor is None
+            else (each.tensor.dtype, each.tensor.shape, each.tensor.stride)
+            for each in graph.inputs
+            if each.kind in ("argument", "scalar")
+        ),
+    )
 
 
 def _plan_of(model: Task, captured: Captured, settings: Settings, shape_group: int | None) -> Plan:
@@ -270,8 +279,8 @@ def _in_suite(task: Task) -> Task:
 def capture_model(context: EvaluationContext, *, on_progress: Callable[[str], None], cancel: CancelToken) -> bytes:
     """What the program that captures and times a model says, from the context's sandbox. The device is held for it.
 
-    It runs once for the inputs of `get_inputs()`, and once for each list of `get_input_groups()`. `plan_of` reads what
-    is returned. Of a list with which the model fails, that is the reason.
+    It runs once for the inputs of `get_inputs()`, and once for each list of `get_input_groups()` unless the model is
+    too slow to be judged. `plan_of` reads what is returned. Of a list with which the model fails, that is the reason.
 
     Raises:
         BadRequest: the model or its weights cannot be used.
@@ -299,12 +308,18 @@ def capture_model(context: EvaluationContext, *, on_progress: Callable[[str], No
 
     try:
         own = captured(None)
-        of_groups = []
-        for number in range(min(MAX_GROUPS, read_captured(own).shape_groups)):
+        first, of_groups, room = read_captured(own), list[bytes](), GROUPS_BYTES
+        known = declarations_of(context.task.source).shape_groups and not too_slow_text(first.eager_ms, settings)
+        for number in range(min(MAX_GROUPS, first.shape_groups) if known else 0):
             try:
-                of_groups.append(captured(number))
+                found = captured(number)
+                read_captured(found)
+                room -= len(found)
+                if room < 0:
+                    raise CaptureFailed("sandbox", f"captures of other inputs take more than {GROUPS_BYTES >> 20} MiB")
             except CaptureFailed as error:
-                of_groups.append(error.to_json())
+                found = error.to_json()
+            of_groups.append(found)
     except CaptureCancelled:
         raise Cancelled from None
     except CaptureFailed as error:
@@ -314,7 +329,7 @@ def capture_model(context: EvaluationContext, *, on_progress: Callable[[str], No
 
 def packed(captures: Sequence[bytes]) -> bytes:
     """What the program said of several lists of inputs, as one piece for the store."""
-    return json.dumps([each.decode("utf-8", "replace") for each in captures]).encode()
+    return json.dumps([each.decode("utf-8", "replace") for each in captures], ensure_ascii=False).encode()
 
 
 def unpacked(kept: bytes) -> list[bytes]:

@@ -9,7 +9,7 @@ A model with several lists of inputs has a proof for each of those that have ker
 kernels alone, then with those of the others in place, which is what is delivered.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,12 +139,18 @@ class Proven:
     proof: EvaluationRecord
 
 
-def prove_each(provers: Sequence[Prover], assemblies: Sequence[Assembly]) -> list[Proven]:
+def prove_each(
+    provers: Sequence[Prover], assemblies: Sequence[Assembly], *, late: Collection[tuple[int | None, object]] = ()
+) -> list[Proven]:
     """Prove what is delivered with each list of inputs that has kernels.
 
+    Kernels of a list that do not hold alone, or not with those of the lists before it in place, are left out.
+
     Args:
-        provers: one for each list of inputs.
+        provers: one for each list of inputs, that of `get_inputs()` first.
         assemblies: what was chosen for each; some may be without kernels.
+        late: lists and hashes of candidates whose proofs were not judged in earlier runs. Of another list than that of
+            `get_inputs()`, kernels are left out that are not judged again.
 
     Returns:
         What holds. Where nothing does: what was refused first; where one was not judged: that one, for it is asked
@@ -153,33 +159,50 @@ def prove_each(provers: Sequence[Prover], assemblies: Sequence[Assembly]) -> lis
     Raises:
         Cancelled, SandboxUnavailable: as `Prover.prove`.
     """
-    proven, refused = list[tuple[Prover, Proven]](), list[Proven]()
+
+    def to_be_asked_again(shape_group: int | None, proof: EvaluationRecord) -> bool:
+        known = shape_group is not None and (shape_group, proof.candidate_hash) in late
+        return outcome(proof) in ASKED_AGAIN and not known
+
+    alone, refused = list[tuple[Prover, Proven]](), list[Proven]()
     for prover, assembly in zip(provers, assemblies, strict=True):
         if assembly.source:
             held, proof = prover.prove(assembly)
             found = Proven(prover.shape_group, held.kernels, proof)
-            if outcome(proof) in ASKED_AGAIN:
+            if to_be_asked_again(prover.shape_group, proof):
                 return [found]
             if outcome(proof) == Verdict.PASSED:
-                proven.append((prover, found))
+                alone.append((prover, found))
             else:
                 refused.append(found)
-    while len(proven) > 1:
-        kernels = tuple(kernel for _, each in proven for kernel in each.kernels)
+    if not alone:
+        return refused[:1]
+
+    def together(some: Sequence[tuple[Prover, Proven]]) -> list[Proven]:
+        """The proofs with the kernels of some lists in place, up to the first that refuses them."""
+        kernels = tuple(kernel for _, each in some for kernel in each.kernels)
         whole = Assembly(kernels, provers[0].source_of(kernels))
-        together = []
-        for prover, each in proven:
-            proof = prover._proof(whole, ALL)
-            if outcome(proof) in ASKED_AGAIN:
-                return [Proven(each.shape_group, kernels, proof)]
-            if outcome(proof) != Verdict.PASSED:
+        proofs = []
+        for prover, each in some:
+            proofs.append(Proven(each.shape_group, each.kernels, prover._proof(whole, ALL)))
+            if outcome(proofs[-1].proof) != Verdict.PASSED:
                 break
-            together.append((prover, Proven(each.shape_group, each.kernels, proof)))
-        if len(together) == len(proven):
-            proven = together
-            break
-        del proven[len(together)]  # with the others in place it does not hold
-    return [each for _, each in proven] or refused[:1]
+        return proofs
+
+    every = [each for _, each in alone] if len(alone) == 1 else together(alone)
+    if outcome(every[-1].proof) == Verdict.PASSED:
+        return every
+    if to_be_asked_again(every[-1].shape_group, every[-1].proof):
+        return every[-1:]
+    kept, proven = alone[:1], [alone[0][1]]
+    for each in alone[1:]:
+        proofs = together([*kept, each])
+        if to_be_asked_again(each[0].shape_group, proofs[-1].proof):
+            return proofs[-1:]
+        if outcome(proofs[-1].proof) == Verdict.PASSED:
+            kept.append(each)
+            proven = proofs
+    return proven
 
 
 def outcome(proof: EvaluationRecord) -> str:

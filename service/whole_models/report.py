@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 from db.jobs import jobs
 from db.records import EvaluationRecord, JobRecord, ModelRunRecord
 from db.store import Store
+from evaluator.evaluation import shape_group_of
 from service.jobs.export import REPORT_MARK, correctness_section, latency_section, markdown_cell, markdown_table
 from service.version import program_version
 from service.views.evaluation import Ratio
-from service.views.models import region_lines, shape_lines
+from service.views.models import region_lines, runs_original_code, shape_lines
 from tasks.outcomes import clock_of
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def report_text(report: "ModelReport", store: Store) -> str:
     sections = [
         f"{REPORT_MARK}\n# {markdown_cell(run.task.ref)}: a faster model for `{markdown_cell(run.platform)}`\n",
         f"Verdict **{markdown_cell(proof.verdict)}**, tags: {markdown_cell(', '.join(proof.tags)) or 'none'}.\n",
-        "## Latency and speedup of the whole model\n\n" + latency_section(proof.result, clock_of(proof.tags)),
+        f"## Latency and speedup of the whole model{_with_inputs(shape_group_of(proof.result))}\n\n"
+        + latency_section(proof.result, clock_of(proof.tags)),
         *_shapes(store, run, proof),
         "## Regions\n\n" + _regions(store, run),
         "## How kernels were chosen\n\n" + _trials(run),
@@ -166,7 +168,7 @@ def _regions(store: Store, run: ModelRunRecord) -> str:
         f" stays as it is: {markdown_cell(each['reason'])}\n"
         for each in run.plan.get("stays_eager", ())
     )
-    for each in run.plan.get("as_it_is") or ():
+    for each in runs_original_code(run.plan):
         stays += f"- Original code runs for {markdown_cell(each)}\n"
     return markdown_table(columns, rows) + ("\n" + stays if stays else "")
 
@@ -174,6 +176,7 @@ def _regions(store: Store, run: ModelRunRecord) -> str:
 def _trials(run: ModelRunRecord) -> str:
     if not run.trials:
         return "There was nothing to choose from.\n"
+    several = any(trial.get("shape_group") is not None for trial in run.trials)
     rows = [
         (
             trial["name"],
@@ -181,11 +184,17 @@ def _trials(run: ModelRunRecord) -> str:
             trial["decision"],
             _ratio(trial["ratio"]),
             "yes" if trial["taken_out"] else "no",
+            *([_with_inputs(trial.get("shape_group")).removeprefix(" with ")] if several else []),
         )
         for trial in run.trials
     ]
-    note = "\nA trial of the whole model decided each, and proofs came last; the figures above are of the last proof.\n"
-    return markdown_table(("kernel", "question", "decision", "ratio", "taken out"), rows) + note
+    columns = ("kernel", "question", "decision", "ratio", "taken out", *(["inputs"] if several else []))
+    note = "\nA trial of the whole model decided each, and proofs came last; the figures above are those of proofs.\n"
+    return markdown_table(columns, rows) + note
+
+
+def _with_inputs(shape_group: int | None) -> str:
+    return "" if shape_group is None else f" with get_input_groups()[{shape_group}]"
 
 
 def _provenance(run: ModelRunRecord, proof: EvaluationRecord) -> str:

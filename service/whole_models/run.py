@@ -83,7 +83,8 @@ class ModelRun:
 
         Raises:
             BadRequest: the model cannot be used.
-            Unavailable: no job of a region had a model or a sandbox to work with.
+            Unavailable: no job of a region had a model or a sandbox to work with, or a worker of another version was
+                asked.
             SandboxUnavailable: there is no sandbox to work with.
             Cancelled: cancellation was requested; the run can be resumed.
             JobLost: another process has the job now.
@@ -139,7 +140,7 @@ class ModelRun:
         if capture is None:
             self._begin_stage("plan")
             capture = capture_model(self.context, on_progress=self.step, cancel=self.cancel)
-        plan = plan_of(self._model, capture, self._settings)
+        plan = plan_of(self._model, capture, self._settings, groups=_groups_of(run))
         if not run.plan:
             self._store(lambda session: self._keep_plan(session, plan, capture))
         elif {each.name for each in run.regions} != set(plan.every_task):
@@ -253,6 +254,11 @@ class ModelRun:
     def _prove(self, plan: Plan, assemblies: Sequence[Assembly]) -> list[Proven]:
         """What is delivered for each list of inputs, with its evaluation at full precision, which may refuse it."""
         source, known = partial(source_of, self._model.source, plan), _judged(self._run().trials)
+        late = {
+            (each.get("shape_group"), each["candidate"])
+            for each in self._run().trials
+            if each["decision"] in ASKED_AGAIN and str(each["question"]).startswith("proof")
+        }
         provers = [
             Prover(
                 each.shape_group,
@@ -265,7 +271,7 @@ class ModelRun:
             )
             for each in plan.every
         ]
-        proven = prove_each(provers, assemblies)
+        proven = prove_each(provers, assemblies, late=late)
         self._keep(kernel for each in proven for kernel in each.kernels)
         return proven
 
@@ -301,7 +307,10 @@ class ModelRun:
             late = results.count_evaluations(session, self.job_id, candidate_hash(source), Verdict.TIMED_OUT)
         name += "" if shape_group is None else f" of shape group {shape_group}"
         evaluate = self.evaluator_for(f"{name}+{late}" if late else name, shape_group)
-        return evaluate(source, round_number=0, profile=False, trial=trial, champion=champion)
+        found = evaluate(source, round_number=0, profile=False, trial=trial, champion=champion)
+        if found.verdict not in ASKED_AGAIN and shape_group_of(found.result) != shape_group:
+            raise Unavailable(f"evaluation {found.id} is of other inputs: a worker of another version made it")
+        return found
 
     def _deliver(self, plan: Plan, proven: Sequence[Proven]) -> None:
         """Store what is delivered. The proof of a run is the first one: that with `get_inputs()` if this has any."""
@@ -341,6 +350,14 @@ class ModelRun:
             end_job(session, self.job_id, self.owner, status=status, reason=reason, detail=detail)
 
         self._store(end)
+
+
+def _groups_of(run: ModelRunRecord) -> frozenset[int] | None:
+    """The shape groups that a stored plan has plans for; None: nothing is planned yet."""
+    if not run.plan:
+        return None
+    groups = run.plan.get("groups") or []
+    return frozenset(int(each["shape_group"]) for each in groups) if isinstance(groups, list) else frozenset()
 
 
 def _region_records(session: Session, plan: Plan) -> list[ModelRegionRecord]:

@@ -13,7 +13,6 @@ from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import jobs, workers
 from db.records import EvaluationRecord
-from evaluator.evaluation import shape_group_of
 from sandbox.base import SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken
 from service.evaluation_context import EvaluationContext
@@ -103,7 +102,6 @@ class Remeasurer:
             settings_of(job, worker.settings),
             rules=() if tolerance is None else (str(tolerance),),
             cold=bool(job.options.get("cold")),
-            shape_group=shape_group_of(found.result),
         )
         evaluation = context.evaluate(found.source, on_progress=lambda _: None, cancel=cancel)
         with worker.store.write() as session:
@@ -137,7 +135,8 @@ class Remeasurer:
                 limit=NEWEST_JOBS,
             )
             for job_id, evaluation_id, tags in newest:
-                if NOISY in tags and len(results.list_events(session, job_id, kinds=[REMEASURED])) < MOST_TRIES:
+                mends = NOISY in tags and is_ranked(tag for tag in tags if tag != NOISY)
+                if mends and len(results.list_events(session, job_id, kinds=[REMEASURED])) < MOST_TRIES:
                     return results.get_evaluation(session, evaluation_id)
         return None
 

@@ -706,6 +706,86 @@ def test_a_kernel_that_takes_buffers_which_calls_change_is_made_once(tmp_path):
     assert len(sys.modules["model_r01_all"].made) == 1
 
 
+KEEPS = """
+import torch
+calls = []
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w0 = torch.nn.Parameter(torch.ones(4))
+        self.kept = None
+    def forward(self, x):
+        calls.append(1)
+        if self.kept is None:
+            self.kept = self.w0.detach().clone()
+        return x * self.kept
+"""
+SCALED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.level = torch.nn.Parameter(torch.ones(4))
+    def forward(self, x):
+        return x * self.level
+def get_inputs():
+    return [torch.randn(2, 4)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("refused", ["no gradients", "cannot be built"])
+def test_weights_that_changed_before_a_call_that_was_refused_are_taken_by_the_next_one(tmp_path, monkeypatch, refused):
+    found = captured(SCALED)
+    graph = found.graphs[0]
+    where = region(graph, "r01_scale", [graph.nodes[0].name])
+    module = delivered_module(tmp_path, put_back(SCALED, found, [Chosen(where, KEEPS)]))
+    ours, theirs = pair(module, SCALED)
+    x = torch.randn(2, 4)
+    assert runs_kernels(ours, theirs, x, name="r01_scale") == 1
+    with torch.no_grad():
+        for model in (ours, theirs):
+            model.level.mul_(5)
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match=refused):
+        if refused == "no gradients":
+            ours(x)
+        else:
+            patch.setattr(sys.modules["model_r01_scale"].ModelNew, "__init__", lambda self: 1 / 0)
+            with torch.no_grad():
+                ours(x)
+    assert runs_kernels(ours, theirs, x, name="r01_scale") == 1
+
+
+def test_a_buffer_that_another_graph_changes_is_taken_anew(tmp_path):
+    source = SCALED.replace("torch.nn.Parameter(torch.ones(4))", "None").replace(
+        "self.level = None", 'self.register_buffer("level", torch.ones(4))'
+    )
+    source = source.replace(
+        "        return x * self.level",
+        "        y = x * self.level\n"
+        "        self.level.clamp_(0) if len(x) == 2 else self.level.add_(1)\n"
+        "        return y",
+    )
+    few, many = captured(source), captured(source, inputs=[torch.randn(8, 4)])
+    keeps = KEEPS.replace("self.w0 = torch.nn.Parameter(torch.ones(4))", 'self.register_buffer("w0", torch.ones(4))')
+
+    def scale(found: Captured, name: str, text: str) -> list[Chosen]:
+        graph = found.graphs[0]
+        (first,) = [node.name for node in graph.nodes if node.operator == "aten.mul.Tensor"]
+        return [Chosen(region(graph, name, [first]), text)]
+
+    kept, plain = (
+        scale(few, "r01_scale", keeps),
+        scale(many, "g0_r01_scale", keeps.replace("self.kept is None", "True")),
+    )
+    module = delivered_module(tmp_path, put_back(source, few, kept, [Variant(many, plain)]))
+    ours, theirs = pair(module, source)
+    for rows, name in ((2, "r01_scale"), (2, "r01_scale"), (8, "g0_r01_scale"), (2, "r01_scale"), (8, "g0_r01_scale")):
+        assert runs_kernels(ours, theirs, torch.randn(rows, 4), name=name) == 1
+        assert same(ours.level, theirs.level)
+
+
 @pytest.fixture(scope="module")
 def of_parts() -> Delivered:
     found = captured(PARTS, ("blocks.0", "blocks.1"))

@@ -229,6 +229,9 @@ def test_of_a_convolution_more_can_be_saved_where_there_is_an_algorithm_with_les
     whole = captured(replace(graph(convolved, node("relu", "aten.relu.default", "conv")), inputs=inputs))
     (region,) = (each for each in find_regions(whole) if each.nodes == ("conv", "relu"))
     assert to_gain_ms(whole, region) == pytest.approx(1.0 + share)
+    alone = captured(replace(graph(convolved), inputs=inputs))
+    (region, *_) = find_regions(alone)
+    assert region.nodes == ("conv",) and is_bare_product(alone, region) is (share == PRODUCT_GAIN)
 
 
 def test_a_chain_ends_where_a_path_leaves_it_and_comes_back() -> None:

@@ -449,6 +449,9 @@ def _shape_groups(pool: RunnerPool, reference: RunnerHandle) -> list[str]:
     if count > _MAX_GROUPS:
         rng = random.Random(pool.seeds.named("shape groups"))  # noqa: S311 - which shapes to look at
         chosen = sorted(rng.sample(chosen, _MAX_GROUPS))
+        own = pool.request.shape_group
+        if own is not None and own < count and own not in chosen:
+            chosen = [own, *chosen[1:]]  # where the inputs of get_inputs() are
     return [f"{input_families.GROUP}{number}" for number in chosen]
 
 

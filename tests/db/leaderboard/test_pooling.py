@@ -234,12 +234,19 @@ def test_trials_are_never_pooled_with_anything_else():
     assert (alone.tier, alone.evaluations) == (Tier.TRIED, 2)
 
 
-@pytest.mark.parametrize("tag", ["cold", "other_inputs"])
-def test_cold_caches_and_other_inputs_are_another_measurement(tag):
-    other = Evaluation("c", 4.0, (tag,))
+def test_cold_caches_are_another_measurement():
+    cold = Evaluation("c", 4.0, ("cold",))
     noisy = Evaluation("n", 2.0, ("noisy",))
-    assert pool_candidate([other, noisy]).measurements.speedup == 2.0
-    assert pool_candidate([other, Evaluation("d", 4.0, (tag, "noisy"))]).measurements.speedup == 4.0
+    assert pool_candidate([cold, noisy]).measurements.speedup == 2.0
+    assert pool_candidate([cold, Evaluation("d", 4.0, ("cold", "noisy"))]).measurements.speedup == 4.0
+
+
+def test_times_with_inputs_of_a_shape_group_are_no_figure_of_the_candidate():
+    other = Evaluation("c", 4.0, ("other_inputs",))
+    assert pool_candidate([other]) is None
+    assert pool_candidate([other, Evaluation("n", 2.0, ("noisy",))]).measurements.speedup == 2.0
+    refused = Evaluation("w", None, ("other_inputs",), verdict="wrong_output")
+    assert pool_candidate([refused, Evaluation("n", 2.0, ())]) is None, "it is wrong all the same"
 
 
 @pytest.mark.parametrize("verdict", ["wrong_output", "integrity"])

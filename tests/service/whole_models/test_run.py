@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,10 @@ import pytest
 
 from db.evaluations import results
 from db.jobs import batches, job_queue, jobs, model_runs
-from db.records import EvaluationRecord, JobStatus, ModelRunRecord, Owner
+from db.records import EvaluationRecord, JobStatus, Measurements, ModelRunRecord, Owner
 from db.store import Store
 from evaluator.evaluation import shape_group_of
+from evaluator.platforms import load_platform
 from service.batches.manage import NOT_WORTH_IT, resume_batch, show_batch, start_batch
 from service.batches.spec import make_spec
 from service.cancellation import Cancelled, CancelToken
@@ -37,17 +40,19 @@ from service.submissions.access import Principal, Role
 from service.submissions.jobs import resume_for
 from service.views.models import model_run_view
 from service.whole_models import budget
-from service.whole_models.assemble import Assembly
+from service.whole_models import plan as plan_module
+from service.whole_models.assemble import Assembly, Kernel
 from service.whole_models.budget import left_to_gain
 from service.whole_models.local import Watching, optimize_model, read_report, run_queued_job
-from service.whole_models.plan import Plan, packed, plan_of, too_slow_text
-from service.whole_models.prove import SLOWER, Prover, faster_baselines
+from service.whole_models.plan import Plan, capture_model, packed, plan_of, too_slow_text, unpacked
+from service.whole_models.prove import SLOWER, Prover, faster_baselines, prove_each
 from service.whole_models.report import region_rows, shape_rows
 from service.whole_models.run import ModelRun, worth_a_job
 from tasks.load import find_task
 from tasks.outcomes import candidate_hash
 from tasks.weights_file import read_weights
 from tests.support.fast_batches import coder, quick
+from tests.support.killable_jobs import Sandbox
 from tests.support.model_runs import (
     BREAKS,
     BREAKS_LATE,
@@ -247,6 +252,134 @@ def test_lists_of_inputs_that_get_no_kernels_are_told_with_the_reason(with_shape
     )
     several = json.dumps({**json.loads(own), "shape_groups": 9}).encode()
     assert "get_input_groups()[1] and later ones" in plan_for([several, few], tmp_path).as_it_is[0]
+
+
+def test_of_another_list_only_what_the_kernels_do_not_know_yet_gets_any(
+    with_shapes: list[bytes], tmp_path: Path
+) -> None:
+    own, few, _ = (json.loads(each) for each in with_shapes)
+    parts = {**own, "graphs": [{**own["graphs"][0], "path": path} for path in ("first", "second")]}
+    changed = {**few, "graphs": [parts["graphs"][0], {**few["graphs"][0], "path": "second"}]}
+    plan = plan_for([json.dumps(each).encode() for each in (parts, changed)], tmp_path)
+    assert {region.graph for region in plan.others[0].regions} == {"second"}
+    scalar = {"name": "s", "kind": "scalar", "value": 1}
+    graph = own["graphs"][0]
+    graph = {**graph, "inputs": [*graph["inputs"], scalar], "arguments": ["tuple", [["leaf"], ["leaf"]]]}
+    same = {**own, "graphs": [graph]}
+    other = {**own, "graphs": [{**graph, "inputs": [*graph["inputs"][:-1], {**scalar, "value": 1.0}]}]}
+    plan = plan_for([json.dumps(each).encode() for each in (same, same, other)], tmp_path)
+    assert [each.shape_group for each in plan.others] == [1], "1 and 1.0 are told apart, as guards do"
+    none = json.dumps({**own, "graphs": []}).encode()
+    told, *_ = plan_for([none, none], tmp_path).as_it_is
+    assert told == "get_input_groups()[0]: nothing of the model could be captured"
+
+
+def test_a_resumed_run_has_the_plans_that_it_began_with(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, with_shapes: list[bytes]
+) -> None:
+    own, few, many = with_shapes
+    told = json.loads(many)
+    for node in told["graphs"][0]["nodes"]:
+        node["eager_ms"] = 1500.0 / len(told["graphs"][0]["nodes"])
+    slow = json.dumps({**told, "eager_ms": 1500.0}).encode()
+    with begun(monkeypatch, tmp_path, packed([own, few, slow]).decode(), [2.0], measure_s=300) as (
+        run_id,
+        settings,
+        store,
+    ):
+        cancel = CancelToken()
+        cancel.request("interrupted")
+        with pytest.raises(Cancelled):
+            carry_out(run_id, settings, store, cancel=cancel)
+        run = carry_out(run_id, override(settings, measure_s=20), store).run
+        assert run.status is JobStatus.DONE
+        assert {shape_group_in(region.name) for region in run.regions} == {None, 0, 1}
+
+
+RECORD = EvaluationRecord(
+    "e", 1, "", "", 0, "cpu", "device", "docker", "passed", None, "", (), Measurements(), {}, datetime.now(UTC)
+)
+
+
+def assembly_of(name: str) -> Assembly:
+    kernel = Kernel(name, Region(name, "whole", "", (), (), 1.0), "", 2.0, 1.0)
+    return Assembly((kernel,), name)
+
+
+def provers_that_say(told: Callable[[int | None, tuple[str, ...]], str], groups: list[int | None]) -> list[Prover]:
+    """Provers of lists of inputs whose proofs say this of the names of the kernels in place."""
+
+    def evaluate(group: int | None, source: str) -> EvaluationRecord:
+        verdict = told(group, tuple(source.split()))
+        return replace(RECORD, verdict=verdict, candidate_hash=candidate_hash(source), source=source)
+
+    return [
+        Prover(
+            group,
+            lambda kernels: " ".join(kernel.name for kernel in kernels),
+            [],
+            partial(evaluate, group),
+            lambda evaluation_id: pytest.fail(),
+            lambda trial: None,
+            lambda text: None,
+        )
+        for group in groups
+    ]
+
+
+def test_kernels_that_do_not_hold_beside_those_of_lists_before_them_are_left_out() -> None:
+    def told(group: int | None, names: tuple[str, ...]) -> str:
+        return "wrong_output" if "g1" in names and group != 1 else "passed"
+
+    groups: list[int | None] = [None, 0, 1]
+    held = prove_each(provers_that_say(told, groups), [assembly_of(name) for name in ("own", "g0", "g1")])
+    assert [each.shape_group for each in held] == [None, 0]
+    assert {each.proof.source for each in held} == {"own g0"}, "each proof is of what is delivered"
+
+
+def test_a_list_that_is_not_judged_twice_does_not_keep_the_others_from_being_delivered() -> None:
+    def told(group: int | None, names: tuple[str, ...]) -> str:
+        return "timed_out" if group == 0 else "passed"
+
+    provers = provers_that_say(told, [None, 0])
+    assemblies = [assembly_of("own"), assembly_of("g0")]
+    asked_again = prove_each(provers, assemblies)
+    assert [(each.shape_group, each.proof.verdict) for each in asked_again] == [(0, "timed_out")]
+    late = {(0, candidate_hash("g0"))}
+    assert [(each.shape_group, each.proof.source) for each in prove_each(provers, assemblies, late=late)] == [
+        (None, "own")
+    ]
+
+
+def test_other_inputs_are_captured_where_the_file_declares_them_and_the_model_can_be_judged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, with_shapes: list[bytes]
+) -> None:
+    own, few, many = with_shapes
+    asked: list[int | None] = []
+    answers = {None: own, 0: few, 1: many}
+
+    def run_capture(sandbox: object, source: str, *, shape_group: int | None, **_: object) -> bytes:
+        asked.append(shape_group)
+        return answers[shape_group]
+
+    monkeypatch.setattr(plan_module, "run_capture", run_capture)
+
+    def captured_as(source: str) -> list[bytes]:
+        asked.clear()
+        (tmp_path / "net.py").write_text(source)
+        named: Any = Sandbox()
+        context = EvaluationContext(find_task(str(tmp_path / "net.py")), load_platform("cpu"), named, load_settings())
+        return unpacked(capture_model(context, on_progress=lambda text: None, cancel=CancelToken()))
+
+    assert captured_as(MODEL + SHAPES) == [own, few, many] and asked == [None, 0, 1]
+    hidden = SHAPES.replace("def get_input_groups():\n    return", "get_input_groups = lambda:")
+    assert captured_as(MODEL + hidden) == [own] and asked == [None], "the referee would not check them"
+    answers[0] = b"\xff" * 100
+    assert b"unreadable result" in captured_as(MODEL + SHAPES)[1]
+    monkeypatch.setattr(plan_module, "GROUPS_BYTES", 10)
+    assert b"captures of other inputs take more than" in captured_as(MODEL + SHAPES)[2]
+    answers[None] = json.dumps({**json.loads(own), "eager_ms": 9000.0}).encode()
+    assert len(captured_as(MODEL + SHAPES)) == 1, "nothing is done for a model that cannot be judged"
 
 
 @pytest.mark.parametrize("kept", [b"[", b"[1]", b"[[]]", b"[]", b"[" * 5000, b"no JSON"])
