@@ -6,7 +6,7 @@ without it. The proof of what the trials have chosen is measured afterwards.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from db.records import ModelRunRecord
@@ -21,6 +21,9 @@ from whole_models.regions import Region, shape_group_in
 
 ALL = "all"
 """In place of a region's name: all kernels that are in place."""
+
+MOST_CHOICES = 4
+"""How often kernels are chosen while the model is wrong with some of them."""
 
 MAX_SETS = 20_000  # that `disjoint` looks at; the first ones hold what saves most
 
@@ -198,6 +201,7 @@ class Assembler:
         known: decisions that were stored.
         record: stores one more.
         on_progress: called with a few words on each trial.
+        decided: what was decided in this run, by the question and the hashes of candidate and champion.
     """
 
     plan: Plan
@@ -206,6 +210,7 @@ class Assembler:
     known: Sequence[Mapping[str, Any]]
     record: Callable[[Trial], None]
     on_progress: Callable[[str], None]
+    decided: dict[tuple[str, str, str], Trial] = field(default_factory=dict)
 
     def assemble(self, kernels: Sequence[Kernel]) -> Assembly:
         """Put kernels back and take out again those that do not pay.
@@ -214,7 +219,7 @@ class Assembler:
             Cancelled: cancellation was requested; what was decided is stored.
             SandboxUnavailable: there is no sandbox to work with.
         """
-        kept = self._right(disjoint(kernels, self._fit))
+        kept = self._right(kernels)
         for kernel in sorted(kept, key=lambda each: each.saved_ms):
             rest = [each for each in kept if each is not kernel]
             if self._better_without(kernel, kept, rest):
@@ -239,14 +244,23 @@ class Assembler:
             sets.setdefault(kernel.region.graph, []).extend(each.nodes for each in kernel.region.occurrences)
         return all(fit_together(graphs[path], nodes) for path, nodes in sets.items())
 
-    def _right(self, kernels: list[Kernel]) -> list[Kernel]:
-        """The kernels with which the model passes. If it fails with all of them, they are put back one by one."""
-        if not kernels or self._passes(kernels[0].name, kernels):
-            return kernels
-        kept: list[Kernel] = []
-        for kernel in kernels:
-            if self._passes(kernel.name, [*kept, kernel]):
-                kept.append(kernel)
+    def _right(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+        """The kernels that save most together and with which the model passes.
+
+        If it fails with those that save most, they are put back one by one. Then the choice is made anew without those
+        with which it fails: other kernels may stand for their operators.
+        """
+        left, kept = list(kernels), list[Kernel]()
+        for _ in range(MOST_CHOICES):
+            chosen = disjoint(left, self._fit)
+            if not chosen or chosen == kept or self._passes(chosen[0].name, chosen):
+                return chosen
+            kept = []
+            for kernel in chosen:
+                if self._passes(kernel.name, [*kept, kernel]):
+                    kept.append(kernel)
+            wrong = {kernel.name for kernel in chosen} - {kernel.name for kernel in kept}
+            left = [kernel for kernel in left if kernel.name not in wrong]
         return kept
 
     def _passes(self, name: str, kernels: Sequence[Kernel]) -> bool:
@@ -275,6 +289,8 @@ class Assembler:
         for each in self.known:
             if (each["question"], each["candidate"], each["champion"]) == (question, *hashes):
                 return Trial.from_json(each)
+        if (question, *hashes) in self.decided:
+            return self.decided[question, *hashes]
         evaluation = self.evaluate(candidate, champion)
         decision, ratio = _outcome(evaluation)
         out = takes_out(decision, ratio) if evaluation.passed else question != "without"
@@ -288,6 +304,7 @@ class Assembler:
             evaluation.message[:500],
             shape_group=self.plan.shape_group,
         )
+        self.decided[question, *hashes] = trial
         self.record(trial)
         return trial
 

@@ -1,13 +1,17 @@
 """Which kernels go back together: those that share no operator and save most in all."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.whole_models.assemble import Kernel, disjoint
-from service.whole_models.plan import WHOLE
+from evaluator.evaluation import Comparison, Evaluation, Interval
+from service.whole_models.assemble import Assembler, Kernel, disjoint
+from service.whole_models.plan import WHOLE, Plan
+from tasks.outcomes import Verdict
+from whole_models.graph import Captured
 from whole_models.regions import Occurrence, Region
 
 
@@ -46,6 +50,40 @@ def test_the_kernel_of_a_whole_graph_is_no_part() -> None:
 
 def test_kernels_that_would_wait_for_each_other_do_not_go_together() -> None:
     assert together(kernel("a", "ab", 2.0), kernel("b", "cd", 1.0), fit=False) == ["a"]
+
+
+def assembled(kernels: Sequence[Kernel], wrong: Callable[[set[str]], bool], monkeypatch: pytest.MonkeyPatch):
+    """The names of the kernels that stay where each pays, and the sources that were tried; `wrong` with which names."""
+    tried = []
+
+    def evaluate(source: str, champion: str | None) -> Evaluation:
+        tried.append((source, champion))
+        verdict = Verdict.WRONG_OUTPUT if wrong(set(source.split())) else Verdict.PASSED
+        beside = None if champion is None else Comparison("c", "worse", Interval(0.8, 0.8, 0.8), 1)
+        return Evaluation(verdict, "", champion=beside)
+
+    monkeypatch.setattr(Assembler, "_fit", lambda self, kernels: True)
+    plan = Plan(Captured("", 1, (), (), 1.0, None, None, "", (), ()), (), (), {})
+    source_of = lambda some: " ".join(each.name for each in some)  # noqa: E731
+    assembler = Assembler(plan, source_of, evaluate, [], lambda trial: None, lambda text: None)
+    ordered = sorted(kernels, key=lambda each: -each.saved_ms)
+    return [each.name for each in assembler.assemble(ordered).kernels], tried
+
+
+def test_where_a_model_is_wrong_with_a_kernel_those_for_its_parts_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, first, second = kernel("layer", "abcd", 9.0), kernel("first", "ab", 3.0), kernel("second", "cd", 2.5)
+    other = kernel("other", "xy", 1.0)
+    kept, tried = assembled([layer, first, second, other], lambda names: "layer" in names, monkeypatch)
+    assert set(kept) == {"first", "second", "other"}
+    assert len(set(tried)) == len(tried), "nothing is measured twice"
+    kept, _ = assembled(
+        [layer, first, second, other], lambda names: not names.isdisjoint({"layer", "second"}), monkeypatch
+    )
+    assert set(kept) == {"first", "other"}
+    kept, _ = assembled([layer, first, second], lambda names: True, monkeypatch)
+    assert kept == []
+    kept, tried = assembled([layer, first], lambda names: False, monkeypatch)
+    assert kept == ["layer"] and "first" not in {source for source, _ in tried}
 
 
 def test_nothing_comes_of_nothing() -> None:
