@@ -157,7 +157,7 @@ class _kw_Graph:
         # Kernels are made anew where these change, but for what the graph's own call changes of a buffer: a kernel that
         # keeps what it computed from such a buffer would be wrong in the second call, and none such is proven.
         self.taken = sorted({position for _, each in kernels for _, position, _ in each})
-        self.has_state = any(weights[position][0] == "state" for position in self.taken)
+        self.state = [number for number, position in enumerate(self.taken) if weights[position][0] == "state"]
 
     def leaves_of(self, original, args, kwargs):
         """The leaves of the arguments; None: they are not like those that were captured."""
@@ -307,8 +307,8 @@ class _kw_Place:
         self.take_kernels()
         self.called = True
         result = graph.run(leaves, self.weights, self.kernels)
-        if graph.has_state:
-            self.versions = _kw_versions(self.weights, graph)
+        for number in graph.state:
+            self.versions[number] = _kw_version(self.weights, graph, graph.taken[number])
         return result
 
     def prepare(self, module):
@@ -449,15 +449,16 @@ def _kw_marks(tensors):
 
 
 def _kw_versions(tensors, graph):
-    """How often the tensors that kernels take were changed in place. Nobody counts that of inference tensors: they
-    count as changed since any other call, but for buffers that each call changes."""
+    """How often the tensors that kernels take were changed in place."""
+    return [_kw_version(tensors, graph, place) for place in graph.taken]
 
-    def version(place):
-        if tensors[place].is_inference():
-            return 0 if graph.weights[place][0] == "state" else object()
-        return tensors[place]._version
 
-    return [version(place) for place in graph.taken]
+def _kw_version(tensors, graph, place):
+    """The same of one. Nobody counts it of inference tensors: they count as changed since any other call, but for
+    buffers that each call changes."""
+    if tensors[place].is_inference():
+        return 0 if graph.weights[place][0] == "state" else object()
+    return tensors[place]._version
 
 
 _kw_classes = {}  # what `_kw_optimized` has made

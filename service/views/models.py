@@ -405,6 +405,17 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
         return ""
     if region.name in run.kept:
         return "kept"
+    group = shape_group_in(region.name)
+    if (
+        group is not None
+        and all(shape_group_in(name) != group for name in run.kept)
+        and region.name in _proven_first(run)
+    ):
+        last = [trial for trial in run.trials if trial.get("shape_group") == group][-1:]
+        said = "".join(f": their last proof says {trial.get('decision')}" for trial in last)
+        return "its inputs run the original code" + (
+            said if said and "passed" not in said else ", as the others' proofs ask"
+        )
     if region.name in _proven_first(run):
         return "the proof holds only without it" if run.kept else "the proof refuses it, or finds it slower"
     for trial in reversed(run.trials):

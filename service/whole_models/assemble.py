@@ -14,7 +14,7 @@ from db.store import Store
 from evaluator.evaluation import Evaluation
 from service.jobs.query import show_job
 from service.whole_models.plan import WHOLE, Plan
-from tasks.outcomes import Decision, candidate_hash
+from tasks.outcomes import NOT_JUDGED, Decision, Verdict, candidate_hash
 from whole_models.contraction import fit_together
 from whole_models.put_back import Chosen, Delivered, Variant, bundle, put_back
 from whole_models.regions import Region, shape_group_in
@@ -201,7 +201,7 @@ class Assembler:
         known: decisions that were stored.
         record: stores one more.
         on_progress: called with a few words on each trial.
-        decided: what was decided in this run, by the question and the hashes of candidate and champion.
+        decided: what was decided in this run.
     """
 
     plan: Plan
@@ -210,7 +210,7 @@ class Assembler:
     known: Sequence[Mapping[str, Any]]
     record: Callable[[Trial], None]
     on_progress: Callable[[str], None]
-    decided: dict[tuple[str, str, str], Trial] = field(default_factory=dict)
+    decided: list[Trial] = field(default_factory=list)
 
     def assemble(self, kernels: Sequence[Kernel]) -> Assembly:
         """Put kernels back and take out again those that do not pay.
@@ -250,23 +250,31 @@ class Assembler:
         If it fails with those that save most, they are put back one by one. Then the choice is made anew without those
         with which it fails: other kernels may stand for their operators.
         """
-        left, kept = list(kernels), list[Kernel]()
+        left, best = list(kernels), list[Kernel]()
         for _ in range(MOST_CHOICES):
             chosen = disjoint(left, self._fit)
-            if not chosen or chosen == kept or self._passes(chosen[0].name, chosen):
+            if _saved_ms(chosen) <= _saved_ms(best):
+                break
+            whole = self._passes(chosen[0].name if len(chosen) == 1 else ALL, chosen)
+            if not whole.taken_out:
                 return chosen
-            kept = []
+            kept, decisions = list[Kernel](), {whole.decision}
             for kernel in chosen:
-                if self._passes(kernel.name, [*kept, kernel]):
+                trial = self._passes(kernel.name, [*kept, kernel])
+                if trial.taken_out:
+                    decisions.add(trial.decision)
+                    left = [each for each in left if each.name != kernel.name]
+                else:
                     kept.append(kernel)
-            wrong = {kernel.name for kernel in chosen} - {kernel.name for kernel in kept}
-            left = [kernel for kernel in left if kernel.name not in wrong]
-        return kept
+            best = max(best, kept, key=_saved_ms)
+            if decisions <= {Verdict.TIMED_OUT, *NOT_JUDGED}:  # which says nothing of these kernels
+                break
+        return best
 
-    def _passes(self, name: str, kernels: Sequence[Kernel]) -> bool:
+    def _passes(self, name: str, kernels: Sequence[Kernel]) -> Trial:
         source = self.source_of(kernels)
         self.on_progress(f"checking the model with {len(kernels)} kernels")
-        return not self._decide(name, "passes", source, None, lambda decision, ratio: False).taken_out
+        return self._decide(name, "passes", source, None, lambda decision, ratio: False)
 
     def _better_without(self, kernel: Kernel, kept: Sequence[Kernel], rest: Sequence[Kernel]) -> bool:
         self.on_progress(f"does {kernel.name} pay in the model?")
@@ -286,11 +294,20 @@ class Assembler:
         takes_out: Callable[[str, float | None], bool],
     ) -> Trial:
         hashes = candidate_hash(candidate), candidate_hash(champion) if champion else ""
-        for each in self.known:
-            if (each["question"], each["candidate"], each["champion"]) == (question, *hashes):
-                return Trial.from_json(each)
-        if (question, *hashes) in self.decided:
-            return self.decided[question, *hashes]
+        stored = [Trial.from_json(each) for each in self.known]
+        found = [
+            each
+            for each in (*self.decided, *stored)
+            if (each.question, each.candidate, each.champion) == (question, *hashes)
+        ]
+        for each in found:
+            if each.name == name:
+                return each
+        if found:  # a trial says the same of each kernel that it is asked for
+            trial = replace(found[0], name=name)
+            self.decided.append(trial)
+            self.record(trial)
+            return trial
         evaluation = self.evaluate(candidate, champion)
         decision, ratio = _outcome(evaluation)
         out = takes_out(decision, ratio) if evaluation.passed else question != "without"
@@ -304,9 +321,13 @@ class Assembler:
             evaluation.message[:500],
             shape_group=self.plan.shape_group,
         )
-        self.decided[question, *hashes] = trial
+        self.decided.append(trial)
         self.record(trial)
         return trial
+
+
+def _saved_ms(kernels: Sequence[Kernel]) -> float:
+    return sum(kernel.saved_ms for kernel in kernels)
 
 
 def source_of(model_source: str, plan: Plan, kernels: Sequence[Kernel]) -> str:

@@ -129,7 +129,12 @@ def plan_of(model: Task, capture: bytes, settings: Settings, *, groups: frozense
             others.append(plan)
         else:
             as_it_is.append(f"get_input_groups()[{number}]: {told}")
-    if first.captured.shape_groups > len(of_groups):
+    if first.captured.shape_groups and not of_groups:
+        why = (
+            "the model is too slow to be judged" if first.too_slow else "it is no function at the top level of the file"
+        )
+        as_it_is.append(f"get_input_groups(): {why}")
+    elif first.captured.shape_groups > len(of_groups):
         as_it_is.append(
             f"get_input_groups()[{len(of_groups)}] and later ones: kernels are for {len(of_groups)} of them"
         )
@@ -314,9 +319,9 @@ def capture_model(context: EvaluationContext, *, on_progress: Callable[[str], No
             try:
                 found = captured(number)
                 read_captured(found)
-                room -= len(found)
-                if room < 0:
+                if len(found) > room:
                     raise CaptureFailed("sandbox", f"captures of other inputs take more than {GROUPS_BYTES >> 20} MiB")
+                room -= len(found)
             except CaptureFailed as error:
                 found = error.to_json()
             of_groups.append(found)

@@ -10,7 +10,7 @@ kernels alone, then with those of the others in place, which is what is delivere
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from db.records import EvaluationRecord
@@ -41,6 +41,7 @@ class Prover:
         read: the stored evaluation with this id.
         record: stores a decision.
         on_progress: called with a few words on each proof.
+        made: the proofs of this run, by the candidate's hash.
     """
 
     shape_group: int | None
@@ -50,6 +51,7 @@ class Prover:
     read: Callable[[str], EvaluationRecord]
     record: Callable[[Trial], None]
     on_progress: Callable[[str], None]
+    made: dict[str, EvaluationRecord] = field(default_factory=dict)
 
     def prove(self, assembly: Assembly) -> tuple[Assembly, EvaluationRecord]:
         """Prove an assembly, or the first that holds of those with fewer kernels and of the other one.
@@ -96,6 +98,8 @@ class Prover:
     def _proof(self, assembly: Assembly, out: str) -> EvaluationRecord:
         """The proof of an assembly. `out` names the kernel that was taken out last."""
         digest = candidate_hash(assembly.source)
+        if digest in self.made:
+            return self.made[digest]
         for each in self.known:
             same = each.get("candidate") == digest and each.get("shape_group") == self.shape_group
             if same and each.get("evaluation"):
@@ -103,7 +107,7 @@ class Prover:
         without = "" if out == ALL else f" without {out}"
         shapes = "" if self.shape_group is None else f" with the inputs of get_input_groups()[{self.shape_group}]"
         self.on_progress(f"measuring what is delivered{without}{shapes}, at full precision")
-        proof = self.evaluate(assembly.source)
+        proof = self.made[digest] = self.evaluate(assembly.source)
         found = outcome(proof)
         if found not in NOT_JUDGED:
             self.record(
@@ -149,8 +153,8 @@ def prove_each(
     Args:
         provers: one for each list of inputs, that of `get_inputs()` first.
         assemblies: what was chosen for each; some may be without kernels.
-        late: lists and hashes of candidates whose proofs were not judged in earlier runs. Of another list than that of
-            `get_inputs()`, kernels are left out that are not judged again.
+        late: lists and hashes of candidates whose proofs were not judged in earlier runs. What is not judged again is
+            left out, but for the kernels of `get_inputs()` alone.
 
     Returns:
         What holds. Where nothing does: what was refused first; where one was not judged: that one, for it is asked
@@ -160,16 +164,16 @@ def prove_each(
         Cancelled, SandboxUnavailable: as `Prover.prove`.
     """
 
-    def to_be_asked_again(shape_group: int | None, proof: EvaluationRecord) -> bool:
-        known = shape_group is not None and (shape_group, proof.candidate_hash) in late
-        return outcome(proof) in ASKED_AGAIN and not known
+    def to_be_asked_again(found: Proven, *, alone: bool) -> bool:
+        known = (found.shape_group, found.proof.candidate_hash) in late
+        return outcome(found.proof) in ASKED_AGAIN and not (known and not (alone and found.shape_group is None))
 
     alone, refused = list[tuple[Prover, Proven]](), list[Proven]()
     for prover, assembly in zip(provers, assemblies, strict=True):
         if assembly.source:
             held, proof = prover.prove(assembly)
             found = Proven(prover.shape_group, held.kernels, proof)
-            if to_be_asked_again(prover.shape_group, proof):
+            if to_be_asked_again(found, alone=True):
                 return [found]
             if outcome(proof) == Verdict.PASSED:
                 alone.append((prover, found))
@@ -192,12 +196,12 @@ def prove_each(
     every = [each for _, each in alone] if len(alone) == 1 else together(alone)
     if outcome(every[-1].proof) == Verdict.PASSED:
         return every
-    if to_be_asked_again(every[-1].shape_group, every[-1].proof):
+    if to_be_asked_again(every[-1], alone=False):
         return every[-1:]
     kept, proven = alone[:1], [alone[0][1]]
     for each in alone[1:]:
         proofs = together([*kept, each])
-        if to_be_asked_again(each[0].shape_group, proofs[-1].proof):
+        if to_be_asked_again(proofs[-1], alone=False):
             return proofs[-1:]
         if outcome(proofs[-1].proof) == Verdict.PASSED:
             kept.append(each)

@@ -168,7 +168,7 @@ class ModelRun:
 
     def _end_jobs(self, plan: Plan) -> None:
         if ended := end_what_is_not_worth_it(self.store, self.job_id, plan):
-            self.step(f"{ended} regions get no job: together they could save less than {LEFT_TO_GAIN:.0%}")
+            self.step(f"{ended} regions get no job: with their inputs they could save less than {LEFT_TO_GAIN:.0%}")
 
     def _queue_jobs(self, session: Session, plan: Plan) -> None:
         if jobs.cancel_requested(session, self.job_id):  # who cancels a run has no way to jobs that come later

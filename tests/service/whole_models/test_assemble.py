@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.evaluation import Comparison, Evaluation, Interval
-from service.whole_models.assemble import Assembler, Kernel, disjoint
+from service.whole_models.assemble import ALL, Assembler, Kernel, Trial, disjoint
 from service.whole_models.plan import WHOLE, Plan
 from tasks.outcomes import Verdict
 from whole_models.graph import Captured
@@ -52,20 +52,26 @@ def test_kernels_that_would_wait_for_each_other_do_not_go_together() -> None:
     assert together(kernel("a", "ab", 2.0), kernel("b", "cd", 1.0), fit=False) == ["a"]
 
 
-def assembled(kernels: Sequence[Kernel], wrong: Callable[[set[str]], bool], monkeypatch: pytest.MonkeyPatch):
+def assembled(
+    kernels: Sequence[Kernel],
+    wrong: Callable[[set[str]], bool],
+    monkeypatch: pytest.MonkeyPatch,
+    record: Callable[[Trial], None] = lambda trial: None,
+    verdict: Verdict = Verdict.WRONG_OUTPUT,
+) -> tuple[list[str], list[tuple[str, str | None]]]:
     """The names of the kernels that stay where each pays, and the sources that were tried; `wrong` with which names."""
     tried = []
 
     def evaluate(source: str, champion: str | None) -> Evaluation:
         tried.append((source, champion))
-        verdict = Verdict.WRONG_OUTPUT if wrong(set(source.split())) else Verdict.PASSED
+        found = verdict if wrong(set(source.split())) else Verdict.PASSED
         beside = None if champion is None else Comparison("c", "worse", Interval(0.8, 0.8, 0.8), 1)
-        return Evaluation(verdict, "", champion=beside)
+        return Evaluation(found, "", champion=beside)
 
     monkeypatch.setattr(Assembler, "_fit", lambda self, kernels: True)
     plan = Plan(Captured("", 1, (), (), 1.0, None, None, "", (), ()), (), (), {})
     source_of = lambda some: " ".join(each.name for each in some)  # noqa: E731
-    assembler = Assembler(plan, source_of, evaluate, [], lambda trial: None, lambda text: None)
+    assembler = Assembler(plan, source_of, evaluate, [], record, lambda text: None)
     ordered = sorted(kernels, key=lambda each: -each.saved_ms)
     return [each.name for each in assembler.assemble(ordered).kernels], tried
 
@@ -84,6 +90,27 @@ def test_where_a_model_is_wrong_with_a_kernel_those_for_its_parts_stand_in(monke
     assert kept == []
     kept, tried = assembled([layer, first], lambda names: False, monkeypatch)
     assert kept == ["layer"] and "first" not in {source for source, _ in tried}
+
+
+def test_what_passed_is_not_lost_where_nothing_better_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = kernel("good", "ab", 8.0)
+    bad = [kernel("w1", "cd", 3.0), kernel("w2", "abc", 10.0), kernel("w3", "abcd", 9.5), kernel("w4", "bd", 9.0)]
+    assert assembled([good, *bad], lambda names: names != {"good"}, monkeypatch)[0] == ["good"]
+
+
+def test_each_kernel_with_which_the_model_is_wrong_is_told_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Trial] = []
+    kernels = [kernel("a", "ab", 6.0), kernel("b", "cd", 5.0)]
+    assert assembled(kernels, lambda names: "b" in names, monkeypatch, told.append)[0] == ["a"]
+    assert [(each.name, each.taken_out) for each in told if each.question == "passes"] == [
+        (ALL, True), ("a", False), ("b", True)
+    ]  # fmt: skip
+
+
+def test_what_was_not_judged_is_no_reason_to_try_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [kernel("layer", "abcd", 9.0), kernel("first", "ab", 3.0), kernel("second", "cd", 2.5)]
+    kept, tried = assembled(kernels, lambda names: True, monkeypatch, verdict=Verdict.TIMED_OUT)
+    assert (kept, tried) == ([], [("layer", None)])
 
 
 def test_nothing_comes_of_nothing() -> None:

@@ -41,7 +41,7 @@ from service.submissions.jobs import resume_for
 from service.views.models import model_run_view
 from service.whole_models import budget
 from service.whole_models import plan as plan_module
-from service.whole_models.assemble import Assembly, Kernel
+from service.whole_models.assemble import Assembly, Kernel, Trial
 from service.whole_models.budget import left_to_gain
 from service.whole_models.local import Watching, optimize_model, read_report, run_queued_job
 from service.whole_models.plan import Plan, capture_model, packed, plan_of, too_slow_text, unpacked
@@ -306,7 +306,11 @@ def assembly_of(name: str) -> Assembly:
     return Assembly((kernel,), name)
 
 
-def provers_that_say(told: Callable[[int | None, tuple[str, ...]], str], groups: list[int | None]) -> list[Prover]:
+def provers_that_say(
+    told: Callable[[int | None, tuple[str, ...]], str],
+    groups: list[int | None],
+    record: Callable[[Trial], None] = lambda trial: None,
+) -> list[Prover]:
     """Provers of lists of inputs whose proofs say this of the names of the kernels in place."""
 
     def evaluate(group: int | None, source: str) -> EvaluationRecord:
@@ -320,7 +324,7 @@ def provers_that_say(told: Callable[[int | None, tuple[str, ...]], str], groups:
             [],
             partial(evaluate, group),
             lambda evaluation_id: pytest.fail(),
-            lambda trial: None,
+            record,
             lambda text: None,
         )
         for group in groups
@@ -351,6 +355,31 @@ def test_a_list_that_is_not_judged_twice_does_not_keep_the_others_from_being_del
     ]
 
 
+def test_proofs_together_that_are_never_judged_do_not_keep_what_holds_from_being_delivered() -> None:
+    def slow_together(group: int | None, names: tuple[str, ...]) -> str:
+        return "timed_out" if group is None and len(names) > 1 else "passed"
+
+    assemblies = [assembly_of("own"), assembly_of("g0")]
+    (again,) = prove_each(provers_that_say(slow_together, [None, 0]), assemblies)
+    assert (again.shape_group, again.proof.verdict) == (None, "timed_out")
+    made: list[Trial] = []
+    late = {(None, candidate_hash("own g0"))}
+    held = prove_each(provers_that_say(slow_together, [None, 0], made.append), assemblies, late=late)
+    assert [(each.shape_group, each.proof.source) for each in held] == [(None, "own")]
+    asked = [(each.shape_group, each.candidate) for each in made]
+    assert len(set(asked)) == len(asked), "nothing is measured twice in a run"
+
+    def wrong_beside(group: int | None, names: tuple[str, ...]) -> str:
+        if group is None and "g1" in names:
+            return "wrong_output"
+        return "timed_out" if group == 0 and "g2" in names else "passed"
+
+    late = {(0, candidate_hash("own g0 g2"))}
+    four = [assembly_of(name) for name in ("own", "g0", "g1", "g2")]
+    held = prove_each(provers_that_say(wrong_beside, [None, 0, 1, 2]), four, late=late)
+    assert {each.proof.source for each in held} == {"own g0"}
+
+
 def test_other_inputs_are_captured_where_the_file_declares_them_and_the_model_can_be_judged(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, with_shapes: list[bytes]
 ) -> None:
@@ -374,6 +403,7 @@ def test_other_inputs_are_captured_where_the_file_declares_them_and_the_model_ca
     assert captured_as(MODEL + SHAPES) == [own, few, many] and asked == [None, 0, 1]
     hidden = SHAPES.replace("def get_input_groups():\n    return", "get_input_groups = lambda:")
     assert captured_as(MODEL + hidden) == [own] and asked == [None], "the referee would not check them"
+    assert plan_for([own], tmp_path).as_it_is == ("get_input_groups(): it is no function at the top level of the file",)
     answers[0] = b"\xff" * 100
     assert b"unreadable result" in captured_as(MODEL + SHAPES)[1]
     monkeypatch.setattr(plan_module, "GROUPS_BYTES", 10)

@@ -19,7 +19,7 @@ from sqlalchemy import event
 
 from db.evaluations.results import add_llm_call, get_evaluation
 from db.evaluations.tasks import add_task
-from db.jobs.model_runs import get_run
+from db.jobs.model_runs import get_run, set_stage
 from db.records import JobStatus, LlmCall
 from db.tables import JobRow
 from service.audit import retract_evaluation
@@ -720,6 +720,9 @@ def test_a_model_with_several_shapes_shows_the_proof_of_each(fresh):
     shown = seeded_store.trial("all", "proof", "passed", 2.25, False)
     shown |= {"candidate": proof.candidate_hash, "shape_group": 0, "evaluation": other}
     seeded_store.decide(made, "net", [shown], ["r01_block", "g0_r01_block"])
+    assert "not decided yet" in fresh.get(f"/models/{run}").text.split("Other inputs")[1]
+    with made.store.write() as session:
+        set_stage(session, run, "done")
     page = fresh.get(f"/models/{run}")
     first, second = page.text.split("Other inputs")[1].split("get_input_groups()[1]", 1)
     assert "get_input_groups()[0] 1.25 1 2.25" in first and "evidence" in first
