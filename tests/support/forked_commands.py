@@ -184,6 +184,7 @@ if __name__ == "__main__":
         warnings.simplefilter("ignore")
         import_all()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which is ignored where the tests run under nohup
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
     run()
