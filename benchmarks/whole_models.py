@@ -26,7 +26,8 @@ Each model of `examples/models/` and `benchmarks/models/` by one `kernelwright m
 of the proof: one evaluation of what is delivered, against eager and torch.compile of the whole model. *kept*: regions
 whose kernels are in the delivered model, of those that had a job. Where it is 0, the proof found torch.compile faster
 or no region was faster than eager: the run delivers nothing, and the means leave the model out, as they do one that
-is missing here because it was not run.
+is missing here because it was not run. The last column says which referee measured a row, on which device; the means
+are over rows of all devices.
 
 *in libraries*: the share of a call under torch.compile that is spent in matrix products, convolutions and other kernels
 that torch has ready, as the plan measured it. Kernels that only fuse what is around them leave this share as

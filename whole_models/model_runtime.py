@@ -156,8 +156,9 @@ class _kw_Graph:
         self.weights, self.kernels = weights, kernels
         # Kernels are made anew where these change, but for what the graph's own call changes of a buffer: a kernel that
         # keeps what it computed from such a buffer would be wrong in the second call, and none such is proven.
-        self.taken = sorted({position for _, each in kernels for _, position, _ in each})
-        self.state = [number for number, position in enumerate(self.taken) if weights[position][0] == "state"]
+        taken = sorted({position for _, each in kernels for _, position, _ in each})
+        self.taken = [position for position in taken if weights[position][0] != "state"]
+        self.state = [position for position in taken if weights[position][0] == "state"]
 
     def leaves_of(self, original, args, kwargs):
         """The leaves of the arguments; None: they are not like those that were captured."""
@@ -294,8 +295,7 @@ class _kw_Place:
     def __call__(self, module, original, args, kwargs):
         graph = _kw_GRAPHS[self.index]
         leaves = None if _kw_is_watched() else graph.leaves_of(original, args, kwargs)
-        changed = self.take_weights() if leaves is not None and self.is_as_captured(module) else None
-        if changed is None:
+        if leaves is None or not self.is_as_captured(module) or not self.take_weights():
             if self.other is not None:
                 return self.other(module, original, args, kwargs)
             return original(module, *args, **kwargs)
@@ -307,17 +307,16 @@ class _kw_Place:
         self.take_kernels()
         self.called = True
         result = graph.run(leaves, self.weights, self.kernels)
-        for number in graph.state:
-            self.versions[number] = _kw_version(self.weights, graph, graph.taken[number])
+        if graph.state:
+            self.versions[len(graph.taken) :] = _kw_state_versions(self.weights, graph)
         return result
 
     def prepare(self, module):
         """Make the kernels, which may compile them, if the module's parameters are as they were captured."""
         if self.other is not None:
             self.other.prepare(module)
-        if self.is_as_captured(module, any_mode=True):
-            if self.take_weights() is not None:
-                self.take_kernels()
+        if self.is_as_captured(module, any_mode=True) and self.take_weights():
+            self.take_kernels()
 
     def is_as_captured(self, module, any_mode=False):
         """Whether modes, plain attributes, submodules and hooks are as they were when the module was made."""
@@ -366,21 +365,21 @@ class _kw_Place:
         return True
 
     def take_weights(self):
-        """Look at the module's tensors. Returns the positions of those that have changed; None: one has other facts."""
+        """Look at the module's tensors, and note in `pending` which have changed; False: one has other facts."""
         weights = [held.get(name) for held, name in self.slots]
         graph = _kw_GRAPHS[self.index]
         same = len(weights) == len(self.weights) and all(map(_kw_operator.is_, weights, self.weights))
         if same:
             marks, versions = _kw_marks(weights), _kw_versions(weights, graph)
             if marks == self.marks and versions == self.versions:
-                return ()
+                return True
         if not all(_kw_like(tensor, known[2]) for tensor, known in zip(weights, graph.weights)):
-            return None
+            return False
         marks, versions = _kw_marks(weights), _kw_versions(weights, graph)
         changed = set(range(len(weights)))
         if self.marks is not None:
-            before = dict(zip(graph.taken, self.versions))
-            now = dict(zip(graph.taken, versions))
+            places = graph.taken + graph.state
+            before, now = dict(zip(places, self.versions)), dict(zip(places, versions))
             changed = {
                 place
                 for place, tensor in enumerate(weights)
@@ -391,7 +390,7 @@ class _kw_Place:
         self.weights, self.marks, self.versions = weights, marks, versions
         self.pending |= changed
         self.aliases = [tensor.detach() for tensor in weights]  # no other tensor gets the address of one that is known
-        return changed
+        return True
 
     def take_kernels(self):
         """Have kernels for the weights: one that was called may have computed from its weights, and is made anew."""
@@ -449,16 +448,15 @@ def _kw_marks(tensors):
 
 
 def _kw_versions(tensors, graph):
-    """How often the tensors that kernels take were changed in place."""
-    return [_kw_version(tensors, graph, place) for place in graph.taken]
+    """How often the tensors that kernels take were changed in place, those that the graph's calls change last. Nobody
+    counts that of inference tensors: they count as changed since any other call."""
+    counted = [object() if tensors[place].is_inference() else tensors[place]._version for place in graph.taken]
+    return counted + _kw_state_versions(tensors, graph)
 
 
-def _kw_version(tensors, graph, place):
-    """The same of one. Nobody counts it of inference tensors: they count as changed since any other call, but for
-    buffers that each call changes."""
-    if tensors[place].is_inference():
-        return 0 if graph.weights[place][0] == "state" else object()
-    return tensors[place]._version
+def _kw_state_versions(tensors, graph):
+    """The same of the tensors that the graph's calls change. Inference tensors among them never count as changed."""
+    return [0 if tensors[place].is_inference() else tensors[place]._version for place in graph.state]
 
 
 _kw_classes = {}  # what `_kw_optimized` has made

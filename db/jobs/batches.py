@@ -112,7 +112,10 @@ def _cancel(
     reason: str,
     only: Collection[int] | None = None,
 ) -> int:
-    """End the jobs of a batch that have one of these statuses; the number of them. The caller has locked the jobs."""
+    """End the jobs of a batch that have one of these statuses, of `only` if given; the number of them.
+
+    The caller has locked the jobs.
+    """
     wanted = [JobRow.batch_id == batch_id, JobRow.status.in_([status.value for status in statuses])]
     if only is not None:
         wanted.append(JobRow.id.in_(only))

@@ -111,6 +111,8 @@ class Evaluation:
             progress("checking outputs")
             check.examine(pool, reference, candidate, self.evidence)
             pool.check_hoarding()
+        if pool.request.shape_group is not None:
+            self.tags.append("other_inputs")
         if pool.platform.timed == "nothing":
             return self._screen(reference, candidate)
         with stage(self.cost_s, "timing"):
@@ -135,8 +137,6 @@ class Evaluation:
         self._take(found)
         if self.pool.request.source_kernel:
             self.tags.append("no_oracle")
-        if self.pool.request.shape_group is not None:
-            self.tags.append("other_inputs")
         of = f" of smaller inputs ({', '.join(self.smaller_inputs)})" if self.smaller_inputs else ""
         text = f"right on {self.evidence.families} input families{of}; not timed; {', '.join(found.tags)}"
         if self.smaller_inputs:
@@ -177,8 +177,6 @@ class Evaluation:
             self.tags.append(self.pool.platform.timed)
         if self.pool.request.cold:
             self.tags.append("cold")
-        if self.pool.request.shape_group is not None:
-            self.tags.append("other_inputs")
         if self.pool.request.trial:
             self.tags.append("trial")
         even = self.profile["evenness"]

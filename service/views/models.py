@@ -203,6 +203,16 @@ class ShapeLine:
     kept: int | None
     proof: EvaluationView | None
 
+    @property
+    def eager(self) -> Ratio | None:
+        """The speedup of the delivered model over eager."""
+        return None if self.proof is None else self.proof.eager
+
+    @property
+    def compile(self) -> Ratio | None:
+        """The speedup of the delivered model over torch.compile."""
+        return None if self.proof is None else self.proof.compile
+
 
 @dataclass(frozen=True)
 class ModelRunView:
@@ -378,17 +388,16 @@ def shape_lines(store: Store, run: ModelRunRecord, proof: EvaluationRecord | Non
         and each.get("decision") == Verdict.PASSED
     }
     lines = []
-    for each in _mappings(run.plan.get("groups")):
-        group = number(each.get("shape_group"))
-        if group is None:
-            continue
-        kept = None if run.kept is None else sum(shape_group_in(name) == group for name in run.kept)
-        shown = None
-        if kept and group in evaluations:
-            with store.read() as session:
-                shown = evaluation_view(results.get_evaluation(session, evaluations[group]))
-        times = number(each.get("eager_ms")), number(each.get("compile_ms"))
-        lines.append(ShapeLine(int(group), *times, kept, shown))
+    with store.read() as session:
+        for each in _mappings(run.plan.get("groups")):
+            group = number(each.get("shape_group"))
+            if group is None:
+                continue
+            kept = None if run.kept is None else sum(shape_group_in(name) == group for name in run.kept)
+            proven = bool(kept) and group in evaluations
+            shown = evaluation_view(results.get_evaluation(session, evaluations[group])) if proven else None
+            times = number(each.get("eager_ms")), number(each.get("compile_ms"))
+            lines.append(ShapeLine(int(group), *times, kept, shown))
     return tuple(lines)
 
 
@@ -405,18 +414,13 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
         return ""
     if region.name in run.kept:
         return "kept"
-    group = shape_group_in(region.name)
-    if (
-        group is not None
-        and all(shape_group_in(name) != group for name in run.kept)
-        and region.name in _proven_first(run)
-    ):
-        last = [trial for trial in run.trials if trial.get("shape_group") == group][-1:]
-        said = "".join(f": their last proof says {trial.get('decision')}" for trial in last)
-        return "its inputs run the original code" + (
-            said if said and "passed" not in said else ", as the others' proofs ask"
-        )
     if region.name in _proven_first(run):
+        group = shape_group_in(region.name)
+        if group is not None and all(shape_group_in(name) != group for name in run.kept):
+            own = [trial.get("decision") for trial in run.trials if trial.get("shape_group") == group]
+            last = own[-1] if own else Verdict.PASSED
+            why = ", as the others' proofs ask" if last == Verdict.PASSED else f": their last proof says {last}"
+            return f"its inputs run the original code{why}"
         return "the proof holds only without it" if run.kept else "the proof refuses it, or finds it slower"
     for trial in reversed(run.trials):
         if trial.get("name") == region.name and trial.get("taken_out"):
@@ -431,7 +435,7 @@ def _why(region: ModelRegionRecord, job: JobRecord | None, best: BestEvaluation 
 
 
 def _proven_first(run: ModelRunRecord) -> set[str]:
-    """The regions whose kernels were in place when the model was first proven, with any of its inputs."""
+    """The regions whose kernels were in place in a proof before which none was taken out, with any of its inputs."""
     found = set[str]()
     for trial in run.trials:
         kernels = trial.get("kernels")

@@ -201,7 +201,7 @@ class Assembler:
         known: decisions that were stored.
         record: stores one more.
         on_progress: called with a few words on each trial.
-        decided: what was decided in this run.
+        decided: these decisions, and those of this run.
     """
 
     plan: Plan
@@ -210,7 +210,11 @@ class Assembler:
     known: Sequence[Mapping[str, Any]]
     record: Callable[[Trial], None]
     on_progress: Callable[[str], None]
-    decided: list[Trial] = field(default_factory=list)
+    decided: list[Trial] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with the decisions that were stored."""
+        self.decided = [Trial.from_json(each) for each in self.known]
 
     def assemble(self, kernels: Sequence[Kernel]) -> Assembly:
         """Put kernels back and take out again those that do not pay.
@@ -294,12 +298,7 @@ class Assembler:
         takes_out: Callable[[str, float | None], bool],
     ) -> Trial:
         hashes = candidate_hash(candidate), candidate_hash(champion) if champion else ""
-        stored = [Trial.from_json(each) for each in self.known]
-        found = [
-            each
-            for each in (*self.decided, *stored)
-            if (each.question, each.candidate, each.champion) == (question, *hashes)
-        ]
+        found = [each for each in self.decided if (each.question, each.candidate, each.champion) == (question, *hashes)]
         for each in found:
             if each.name == name:
                 return each

@@ -124,11 +124,11 @@ def plan_of(model: Task, capture: bytes, settings: Settings, *, groups: frozense
         except (CaptureFailed, TaskError) as error:
             as_it_is.append(f"get_input_groups()[{number}]: {error}")
             continue
-        told = plan.too_slow or ("" if graphs else "nothing of the model could be captured")
-        if number in groups if groups is not None else not told:
+        why = plan.too_slow or ("" if graphs else "nothing of the model could be captured")
+        if not why if groups is None else number in groups:
             others.append(plan)
         else:
-            as_it_is.append(f"get_input_groups()[{number}]: {told}")
+            as_it_is.append(f"get_input_groups()[{number}]: {why}")
     if first.captured.shape_groups and not of_groups:
         why = (
             "the model is too slow to be judged" if first.too_slow else "it is no function at the top level of the file"
@@ -314,8 +314,8 @@ def capture_model(context: EvaluationContext, *, on_progress: Callable[[str], No
     try:
         own = captured(None)
         first, of_groups, room = read_captured(own), list[bytes](), GROUPS_BYTES
-        known = declarations_of(context.task.source).shape_groups and not too_slow_text(first.eager_ms, settings)
-        for number in range(min(MAX_GROUPS, first.shape_groups) if known else 0):
+        wanted = declarations_of(context.task.source).shape_groups and not too_slow_text(first.eager_ms, settings)
+        for number in range(min(MAX_GROUPS, first.shape_groups) if wanted else 0):
             try:
                 found = captured(number)
                 read_captured(found)

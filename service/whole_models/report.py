@@ -60,15 +60,11 @@ def shape_rows(store: Store, run: ModelRunRecord, proof: EvaluationRecord | None
             "compile_ms": line.compile_ms,
             "kept": line.kept,
             "evaluation": None if line.proof is None else line.proof.id,
-            "speedup": _interval(None if line.proof is None else line.proof.eager),
-            "speedup_compile": _interval(None if line.proof is None else line.proof.compile),
+            "speedup": None if line.eager is None else asdict(line.eager),
+            "speedup_compile": None if line.compile is None else asdict(line.compile),
         }
         for line in shape_lines(store, run, proof)
     ]
-
-
-def _interval(found: Ratio | None) -> dict[str, float | None] | None:
-    return None if found is None else asdict(found)
 
 
 def jobs_of(store: Store, run: ModelRunRecord) -> list[JobRecord]:
@@ -112,7 +108,7 @@ def report_text(report: "ModelReport", store: Store) -> str:
 
 USE = """`from model import Model` stands in for the model's own class: the same constructor, the same `forward`, the
 same state dict. `apply(model)` makes a module that exists already run the kernels, and `remove(model)` undoes that.
-Inputs of other shapes, dtypes or strides run the original code. Kernels give no gradients.
+Inputs of other shapes, dtypes or strides than these run the original code. Kernels give no gradients.
 
 `candidate.py` is all of it in one file, as it was evaluated. `kernelwright evaluate MODEL.py candidate.py` measures it
 again.
@@ -128,15 +124,15 @@ def _shapes(store: Store, run: ModelRunRecord, proof: EvaluationRecord) -> list[
         (
             f"get_input_groups()[{line.shape_group}]",
             line.kept or 0,
-            "" if line.proof is None else _with_interval(line.proof.eager),
-            "" if line.proof is None else _with_interval(line.proof.compile),
+            _with_interval(line.eager),
+            _with_interval(line.compile),
             "the original code runs" if line.proof is None else line.proof.id,
         )
         for line in lines
     ]
     table = markdown_table(("inputs", "kernels", "over eager", "over torch.compile", "evaluation"), rows)
     about = (
-        "\nEach is a proof of the same files. Regions of `get_input_groups()[N]` have names that begin with `gN_`."
+        "\nEach evaluation is a proof of the same files. Names of regions of `get_input_groups()[N]` begin with `gN_`."
         " `kernelwright evaluate MODEL.py candidate.py --shape-group N` measures it again.\n"
     )
     return ["## Other inputs\n\n" + table + about]

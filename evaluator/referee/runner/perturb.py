@@ -71,8 +71,8 @@ def make(
     torch.manual_seed(seed)
     if family == COUNT_GROUPS:
         return len(module.get_input_groups()), True
-    group = int(family.removeprefix(GROUP)) if family.startswith(GROUP) else None
-    if group is not None:
+    if family.startswith(GROUP):
+        group = int(family.removeprefix(GROUP))
         return _made_smaller(_of_group(module, None if group == own_group else group), smaller), True
     values = _made_smaller(_of_group(module, own_group), smaller)
     return _applied(family, values, seed, seed if change_seed is None else change_seed, domains, some)

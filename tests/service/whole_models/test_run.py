@@ -59,6 +59,7 @@ from tests.support.model_runs import (
     BUSY,
     MODEL,
     SLOW,
+    ModelContext,
     carry_out,
     opened_for_models,
     queue_captured,
@@ -66,7 +67,7 @@ from tests.support.model_runs import (
 )
 from tests.support.weights import state_file
 from whole_models.graph import CaptureFailed, read_captured
-from whole_models.regions import Region, choose, find_regions, shape_group_in
+from whole_models.regions import Region, choose, counted_ms, find_regions, shape_group_in
 
 
 @pytest.fixture(scope="session")
@@ -237,6 +238,56 @@ def test_what_was_not_judged_with_one_list_of_inputs_is_asked_again_before_anyth
         assert run.status is JobStatus.DONE and run.kept
         assert [len(proofs_of(run, group)) for group in (None, 0)] == [2, 2], "alone, and together"
         assert [each["decision"] for each in proofs_of(run, 1)][-2:] == ["passed", "passed"]
+
+
+def test_a_list_that_is_not_judged_when_the_run_is_resumed_either_is_left_out_and_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, with_shapes: list[bytes]
+) -> None:
+    with begun(monkeypatch, tmp_path, packed(with_shapes).decode(), [2.0]) as (run_id, settings, store):
+        proof = ModelRun._proof
+
+        def busy_for_one(run: ModelRun, shape_group: int | None, source: str) -> EvaluationRecord:
+            (settings.data_dir / BUSY).touch() if shape_group == 1 else (settings.data_dir / BUSY).unlink(
+                missing_ok=True
+            )
+            return proof(run, shape_group, source)
+
+        monkeypatch.setattr(ModelRun, "_proof", busy_for_one)
+        assert carry_out(run_id, settings, store).run.status is JobStatus.FAILED
+        run = carry_out(run_id, settings, store).run
+        assert run.status is JobStatus.DONE
+        assert {shape_group_in(name) for name in run.kept or ()} == {None, 0}
+        why = {row["why"] for row in region_rows(store, run) if shape_group_in(row["name"]) == 1}
+        assert why == {"its inputs run the original code: their last proof says timed_out"}
+
+
+def test_an_evaluation_of_other_inputs_than_were_asked_for_is_not_taken_for_theirs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, with_shapes: list[bytes]
+) -> None:
+    def of_an_older_worker(context: Any, source: str, **options: Any) -> Any:
+        return evaluate(replace(context, shape_group=None), source, **options)
+
+    evaluate = ModelContext.evaluate
+    monkeypatch.setattr(ModelContext, "evaluate", of_an_older_worker)
+    with begun(monkeypatch, tmp_path, packed(with_shapes).decode(), [2.0]) as (run_id, settings, store):
+        with pytest.raises(Unavailable, match="is of other inputs: a worker of another version made it"):
+            carry_out(run_id, settings, store)
+        assert stored(store, run_id).status is JobStatus.FAILED
+
+
+def test_jobs_end_for_the_inputs_for_which_too_little_is_left_and_go_on_for_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, with_shapes: list[bytes]
+) -> None:
+    of_many = counted_ms(plan_for(with_shapes, tmp_path).others[1].captured)
+    monkeypatch.setattr(budget, "left_to_gain", lambda found, waiting, total_ms: 0.0 if total_ms == of_many else 1.0)
+    with begun(monkeypatch, tmp_path, packed(with_shapes).decode(), [2.0]) as (run_id, settings, store):
+        run = carry_out(run_id, settings, store).run
+        assert {shape_group_in(name) for name in run.kept or ()} >= {None, 0}
+        with store.read() as session:
+            ended = {
+                job.id for job in jobs.list_jobs(session, batch_id=run.batch_id) if job.stop_reason == NOT_WORTH_IT
+            }
+        assert {shape_group_in(region.name) for region in run.regions if region.job_id in ended} == {1}
 
 
 def test_lists_of_inputs_that_get_no_kernels_are_told_with_the_reason(with_shapes: list[bytes], tmp_path: Path) -> None:

@@ -144,8 +144,13 @@ def test_what_counts_now_is_the_jobs_and_every_place_names_its_figures(worker: W
 
 @pytest.mark.parametrize(
     "given",
-    [{"tags": ("custom_kernel",)}, {"tags": ("custom_kernel", "uneven")}, {"tries": MOST_TRIES}],
-    ids=["not noisy", "no rank for another reason", "tried often"],
+    [
+        {"tags": ("custom_kernel",)},
+        {"tags": ("custom_kernel", "uneven")},
+        {"tags": ("custom_kernel", NOISY, "other_inputs")},
+        {"tries": MOST_TRIES},
+    ],
+    ids=["not noisy", "no rank for another reason", "no rank even if quiet", "tried often"],
 )
 def test_other_results_are_left_alone(worker: WorkerContext, given: dict[str, object]) -> None:
     job = done_job(worker, **given)  # type: ignore[arg-type]

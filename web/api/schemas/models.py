@@ -166,15 +166,14 @@ class ModelShape(BaseModel):
     @classmethod
     def of(cls, line: ShapeLine) -> Self:
         """Convert a list of inputs."""
-        proof = line.proof
         return cls(
             shape_group=line.shape_group,
             eager_ms=line.eager_ms,
             compile_ms=line.compile_ms,
             kept=line.kept,
-            evaluation=None if proof is None else proof.id,
-            speedup=None if proof is None else Interval.of(proof.eager),
-            speedup_compile=None if proof is None else Interval.of(proof.compile),
+            evaluation=None if line.proof is None else line.proof.id,
+            speedup=Interval.of(line.eager),
+            speedup_compile=Interval.of(line.compile),
         )
 
 
