@@ -66,8 +66,14 @@ def token(service):
 
 @pytest.fixture(scope="module")
 def job(service, token):
-    """One job for all tests: it is stopped, killed and brought to its end."""
+    """A job that is stopped and brought to its end."""
     return ask(f"{service.url}/jobs", token, {"source": OP, "name": "twice", "rounds": 1})["id"]
+
+
+@pytest.fixture(scope="module")
+def killed_job(service, token):
+    """A job whose worker is killed, and that is brought to its end."""
+    return ask(f"{service.url}/jobs", token, {"source": OP, "name": "again", "rounds": 1})["id"]
 
 
 def status(service, token, job):
@@ -135,27 +141,27 @@ def test_told_to_stop_in_the_middle_all_end_in_good_order_and_go_on_when_started
     service.compose("up", "-d", "--no-build")
     service.wait_for_health("server")
     assert [each["id"] for each in ask(f"{service.url}/jobs", token)["jobs"]] == [job]
-    wait_for_measuring(service, client, job, restarted)
+    wait_until(lambda: begins(service.container("worker"), job, restarted), DONE_WITHIN_S)
 
 
-def test_a_worker_killed_outright_leaves_no_sandbox_and_its_job_is_taken_over(service, job, client):
-    worker = service.container("worker")
-    pid = worker.attrs["State"]["Pid"]
-    worker.kill()
+def test_a_worker_killed_outright_leaves_no_sandbox_and_its_job_is_taken_over(service, killed_job, client):
+    pid = wait_for_measuring(service, client, killed_job)
+    service.container("worker").kill()
     assert sandboxes(client, pid), "it was measuring"
     began = time.time()
     service.compose("up", "-d", "--no-build", "worker")
     wait_until(lambda: not sandboxes(client, pid), TAKEN_OVER_WITHIN_S)
     worker = service.container("worker")
-    wait_until(lambda: begins(worker, job, began), TAKEN_OVER_WITHIN_S)
+    wait_until(lambda: begins(worker, killed_job, began), TAKEN_OVER_WITHIN_S)
 
 
-def test_the_op_submitted_to_the_server_is_optimized_by_the_worker_in_the_sandbox(service, token, job):
-    wait_until(lambda: status(service, token, job) in ("done", "failed"), DONE_WITHIN_S)
-    shown = ask(f"{service.url}/jobs/{job}", token)
-    assert (shown["job"]["status"], shown["job"]["sandbox"]) == ("done", "docker"), shown
-    assert shown["best"]["verdict"] == "passed"
-    assert [each["verdict"] for each in shown["rounds"]] == ["passed"], "no round was paid for twice"
+def test_ops_submitted_to_the_server_are_optimized_by_the_worker_in_the_sandbox(service, token, job, killed_job):
+    for each in (job, killed_job):
+        wait_until(lambda: status(service, token, each) in ("done", "failed"), DONE_WITHIN_S)  # noqa: B023
+        shown = ask(f"{service.url}/jobs/{each}", token)
+        assert (shown["job"]["status"], shown["job"]["sandbox"]) == ("done", "docker"), shown
+        assert shown["best"]["verdict"] == "passed"
+        assert [found["verdict"] for found in shown["rounds"]] == ["passed"], "no round was paid for twice"
 
 
 def test_every_log_line_is_one_json_object_and_those_of_a_job_name_it(service, token):
