@@ -75,6 +75,9 @@ RESUMABLE = (JobStatus.CANCELLED, JobStatus.INTERRUPTED, JobStatus.FAILED)
 PLAN_ONLY = "plan_only"
 """The option of a job over a whole model that ends with its plan."""
 
+WEIGHTS = "weights"
+"""The option of a job that names the weights which it works with, by their digest. They are kept for the job's user."""
+
 
 @dataclass(frozen=True)
 class Owner:
@@ -135,6 +138,17 @@ class ModelRegionRecord:
     share: float
     task_id: int
     job_id: int | None
+
+
+@dataclass(frozen=True)
+class WeightsRecord:
+    """The weights of a model that a user has sent, without their bytes. They were last sent or read at `used_at`."""
+
+    user: str
+    digest: str
+    size_bytes: int
+    created_at: datetime
+    used_at: datetime
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, ForeignKey, Index, MetaData, String, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, ForeignKey, ForeignKeyConstraint, Index, MetaData, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from db.types import CleanText, PlainText, UtcDateTime, utc_now
@@ -130,6 +130,36 @@ class ModelRegionRow(Base):
     share: Mapped[float]
     task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"), index=True)
     job_id: Mapped[int | None] = mapped_column(ForeignKey("jobs.id"), index=True)
+
+
+class WeightsRow(Base):
+    """The weights of a model that a user has sent. Jobs of this user name them by their digest.
+
+    `tensors` are the tensors of the file as compressed JSON; `WeightsPartRow` holds their bytes, of which all are there
+    if `complete`. `used_at` is when they were last sent or read.
+    """
+
+    __tablename__ = "weights"
+
+    user: Mapped[str] = mapped_column(String(64), primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tensors: Mapped[bytes] = mapped_column(deferred=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    complete: Mapped[bool]
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    used_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class WeightsPartRow(Base):
+    """A part of the bytes of the weights; `position` orders them."""
+
+    __tablename__ = "weights_parts"
+    __table_args__ = (ForeignKeyConstraint(["user", "digest"], ["weights.user", "weights.digest"], ondelete="CASCADE"),)
+
+    user: Mapped[str] = mapped_column(String(64), primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    data: Mapped[bytes]
 
 
 class RoundRow(Base):

@@ -15,13 +15,14 @@ from db.store import Store
 from evaluator.evaluation import Evaluation
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest
-from service.evaluation_context import EvaluationContext, open_evaluation_context, read_state
+from service.evaluation_context import EvaluationContext, open_evaluation_context
 from service.jobs.export import without_header
 from service.jobs.journal import Observer
 from service.jobs.liveness import LOST, job_heartbeat, job_lost, require_owned, this_process
 from service.jobs.persistence import save_evaluation, save_task
 from service.settings import Settings
 from service.tasks import find_task
+from service.weights import read_state
 from tasks.outcomes import Verdict, is_disqualifying, is_ranked
 from tasks.restrict import restrict
 from tasks.task import Task

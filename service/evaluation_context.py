@@ -26,7 +26,7 @@ from service.settings import Settings, environment_secrets, read_key
 from tasks.declarations import declarations_of
 from tasks.outcomes import CANCELLED
 from tasks.task import Task
-from tasks.weights_file import MAX_STATE_BYTES, Weights, WeightsError, read_weights
+from tasks.weights_file import Weights
 
 _BESIDE_MEASURING_S = 240.0
 WAITING = "waiting for the device: another job measures on it"
@@ -206,25 +206,6 @@ def wall_s(settings: Settings) -> float:
 def measure_s_for(needed_s: float) -> int:
     """The least `measure_s` with which an evaluation has so long."""
     return math.ceil(max(0.0, needed_s - _BESIDE_MEASURING_S) / 2)
-
-
-def read_state(path: Path) -> Weights:
-    """Read a file with the weights of a task's model.
-
-    Raises:
-        BadRequest: it cannot be read, is empty or larger than 2 GiB, or is no safetensors file.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_STATE_BYTES + 1)
-    except OSError as error:
-        raise BadRequest(f"--state {path}: cannot be read ({error.strerror}); name a .safetensors file") from error
-    if not data:
-        raise BadRequest(f"--state {path}: is empty; name a .safetensors file with the model's weights")
-    try:
-        return read_weights(data)
-    except WeightsError as error:
-        raise BadRequest(f"--state {path}: {error}") from error
 
 
 def figure_store(settings: Settings) -> FigureStore:

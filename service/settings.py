@@ -64,6 +64,7 @@ class Settings(BaseSettings):
     baselines: str = "eager,compile"  # by commas; eager alone where torch.compile takes too long
     architectures: str = ",".join(ARCHITECTURES)  # by commas: what kernels for GPUs are compiled for
     models: str = ""  # patterns of models, by commas, that submitters may use beside `model` and builtin/compiler
+    weights_mb: int = Field(4096, ge=0, le=1024 * 1024)  # of one user's models, that a server keeps for jobs
     requests_a_minute: int = Field(600, ge=0, le=1_000_000)  # for one token; 0 means no limit
     server: str | None = None  # the server that commands work through
     token: SecretStr | None = None  # the token for that server

@@ -7,9 +7,10 @@ tensors of the elements runs in a sandbox. Every length and offset is checked be
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, BinaryIO
 
 MAX_STATE_BYTES = 2 << 30
 _MAX_HEADER_BYTES = 8 << 20
@@ -27,6 +28,10 @@ _DTYPES = {
     "U8": ("uint8", 1),
     "BOOL": ("bool", 1),
 }
+
+
+_NO_FILE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, MemoryError)
+"""What reading a header raises if the file is none."""
 
 
 class WeightsError(ValueError):
@@ -47,6 +52,12 @@ class WeightRow:
         """The row as JSON."""
         return [self.name, self.dtype, list(self.shape), self.begin, self.end]
 
+    @classmethod
+    def from_json(cls, row: list[Any]) -> "WeightRow":
+        """The row of which `to_json` made this."""
+        name, dtype, shape, begin, end = row
+        return cls(name, dtype, tuple(shape), begin, end)
+
 
 @dataclass(frozen=True)
 class Weights:
@@ -63,9 +74,35 @@ class Weights:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the rows and the elements."""
-        digest = hashlib.sha256(json.dumps([row.to_json() for row in self.rows]).encode())
-        digest.update(self.elements)
-        return digest.hexdigest()
+        return digest_of(self.rows, (self.elements,))
+
+
+def digest_of(rows: Iterable[WeightRow], elements: Iterable[bytes]) -> str:
+    """`Weights.digest` of weights whose elements come in pieces."""
+    digest = hashlib.sha256(json.dumps([row.to_json() for row in rows]).encode())
+    for piece in elements:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def read_rows(file: BinaryIO, size_bytes: int) -> tuple[WeightRow, ...]:
+    """The tensors that the header of a safetensors file names. The file is then at the first of its elements.
+
+    Args:
+        file: the file, at its beginning.
+        size_bytes: its size.
+
+    Raises:
+        WeightsError: the file is none, or too large; or a dtype is unknown.
+        OSError: it cannot be read.
+    """
+    if size_bytes > MAX_STATE_BYTES:
+        raise _too_large()
+    try:
+        head = file.read(min(8, size_bytes))
+        return _rows(head, file.read(_header_bytes(head, size_bytes)), size_bytes)
+    except _NO_FILE as error:
+        raise _unreadable(error) from error
 
 
 def read_weights(data: bytes) -> Weights:
@@ -75,34 +112,49 @@ def read_weights(data: bytes) -> Weights:
         WeightsError: the bytes are not such a file, or a dtype is unknown.
     """
     if len(data) > MAX_STATE_BYTES:
-        raise WeightsError(f"larger than {MAX_STATE_BYTES >> 30} GiB; optimize a part of the model")
+        raise _too_large()
     try:
-        return _read(data)
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
-        raise WeightsError(f"cannot be read as a safetensors file: {str(error)[:400]}; {_REMEDY}") from error
+        length = _header_bytes(data[:8], len(data))
+        return Weights(_rows(data[:8], data[8 : 8 + length], len(data)), data[8 + length :])
+    except _NO_FILE as error:
+        raise _unreadable(error) from error
 
 
-def _read(data: bytes) -> Weights:
-    if len(data) < 8:
+def _too_large() -> WeightsError:
+    return WeightsError(f"larger than {MAX_STATE_BYTES >> 30} GiB; optimize a part of the model")
+
+
+def _unreadable(error: Exception) -> WeightsError:
+    return WeightsError(f"cannot be read as a safetensors file: {str(error)[:400]}; {_REMEDY}")
+
+
+def _header_bytes(head: bytes, size_bytes: int) -> int:
+    """The length of the header of a file that begins with `head`."""
+    if len(head) < 8:
         raise ValueError("it is shorter than 8 bytes")
-    length = int.from_bytes(data[:8], "little")
-    if not 2 <= length <= min(len(data) - 8, _MAX_HEADER_BYTES):
-        raise ValueError(f"its header would have {length} bytes of {len(data)}: it is another format, or cut off")
-    header = json.loads(data[8 : 8 + length].decode(), object_pairs_hook=_unique)
-    elements = data[8 + length :]
+    length = int.from_bytes(head, "little")
+    if not 2 <= length <= min(size_bytes - 8, _MAX_HEADER_BYTES):
+        raise ValueError(f"its header would have {length} bytes of {size_bytes}: it is another format, or cut off")
+    return length
+
+
+def _rows(head: bytes, text: bytes, size_bytes: int) -> tuple[WeightRow, ...]:
+    """The tensors that a header names."""
+    held_bytes = size_bytes - len(head) - len(text)
+    header = json.loads(text.decode(), object_pairs_hook=_unique)
     header.pop("__metadata__", None)
     if not header:
         raise ValueError("it holds no tensor")
-    rows = [_row(name, entry, len(elements)) for name, entry in header.items()]
+    rows = [_row(name, entry, held_bytes) for name, entry in header.items()]
     rows.sort(key=lambda row: (row.begin, row.end))
     position = 0
     for row in rows:
         if row.begin != position:
             raise ValueError("its tensors overlap, or leave bytes between them")
         position = row.end
-    if position != len(elements):
-        raise ValueError(f"it has {len(elements)} bytes of elements and names {position}")
-    return Weights(tuple(rows), elements)
+    if position != held_bytes:
+        raise ValueError(f"it has {held_bytes} bytes of elements and names {position}")
+    return tuple(rows)
 
 
 def _row(name: str, entry: Any, held_bytes: int) -> WeightRow:

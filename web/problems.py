@@ -182,6 +182,7 @@ _DESCRIPTIONS = {
     404: "Not found.",
     408: "The body did not arrive.",
     409: "In conflict with the present state.",
+    411: "The length of the body is not declared.",
     413: "The body is too large.",
     415: "The body is compressed or of an unknown type.",
     421: "The server does not answer to this host name.",

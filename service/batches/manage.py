@@ -2,22 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy.orm import Session
 
 from db.jobs import batches, job_queue, jobs, model_runs
-from db.records import OPEN, RESUMABLE, BatchRecord, JobStatus
+from db.records import OPEN, RESUMABLE, WEIGHTS, BatchRecord, JobStatus
 from db.store import Store
 from db.tables import LOCAL_USER
 from service.batches.compare import Comparison, compare
 from service.batches.plan import BatchPlan, plan_batch
 from service.batches.results import Baseline, BatchJob, Group, batch_jobs, devices_of, groups_of, samples_of
-from service.batches.spec import BatchSpec
+from service.batches.spec import BatchSpec, with_kept_weights
 from service.errors import BadRequest
 from service.jobs.persistence import save_task
 from service.jobs.query import mark_dead_jobs
 from service.settings import Settings
 from service.submissions.enqueue import PRIORITIES, kept_options
+from service.weights import keep_weights, read_state, require_weights, source_of
 from tasks.outcomes import Clock, clock_of
 from tasks.task import Task
 
@@ -94,6 +96,14 @@ def start_batch(
     Raises:
         BadRequest: the request is invalid, or none of its tasks can be used; nothing was queued.
     """
+
+    def keep(path: Path) -> str:
+        weights = read_state(path)
+        keep_weights(store, user, source_of(weights))
+        return weights.digest
+
+    if files:
+        spec = with_kept_weights(spec, keep)
     plan = plan_batch(spec, settings=settings, store=store, files=files)
     with store.write() as session:
         return queue_batch(session, spec, plan, user=user)
@@ -105,6 +115,8 @@ def queue_batch(session: Session, spec: BatchSpec, plan: BatchPlan, *, user: str
     tasks = {_key(job.task): job.task for job in plan.jobs}
     # Tasks are stored before the queue is locked, and always in the same order (db.locks).
     ids = {key: save_task(session, tasks[key]) for key in sorted(tasks)}
+    for digest in sorted({each.weights for each in plan.jobs if each.weights is not None}):
+        require_weights(session, user, digest)
     batch_id = batches.add_batch(session, name=spec.name, user=user, spec=kept, budget_usd=spec.budget_usd)
     new = [
         job_queue.NewJob(
@@ -112,7 +124,8 @@ def queue_batch(session: Session, spec: BatchSpec, plan: BatchPlan, *, user: str
             platform=planned_job.settings.platform,
             model=planned_job.settings.model,
             strategy=planned_job.settings.strategy,
-            options=kept_options(planned_job.task, planned_job.settings),
+            options=kept_options(planned_job.task, planned_job.settings)
+            | ({} if planned_job.weights is None else {WEIGHTS: planned_job.weights}),
             sample=planned_job.sample,
             kind="model" if spec.whole_models else "optimize",
         )

@@ -27,11 +27,12 @@ _PATTERN = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job that is to be queued."""
+    """A job that is to be queued, with the digest of the weights that it works with, if any."""
 
     task: Task
     settings: Settings
     sample: int
+    weights: str | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
     """
     if not files and (spec.job.api_key_file or any(choice.api_key_file for choice in spec.choices)):
         raise BadRequest("api_key_file: names a file of this machine, which only its own users may; leave it out")
-    tasks, refused = _resolve(spec, store, files=files)
+    tasks, weights, refused = _resolve(spec, store, files=files)
     combinations = [
         settings_for(spec, choice, name, settings if files else for_provider(settings, choice.name))
         for choice in spec.choices
@@ -77,7 +78,7 @@ def plan_batch(spec: BatchSpec, *, settings: Settings, store: Store, files: bool
             read_key(each.api_key_file)
     cannot = {(task, name): why for task in tasks for name in spec.platforms if (why := _not_judged(task, name))}
     jobs = tuple(
-        PlannedJob(task, each, sample)
+        PlannedJob(task, each, sample, weights.get((task.id, task.source_hash)))
         for sample in range(1, spec.samples + 1)
         for task in tasks
         for each in combinations
@@ -99,11 +100,14 @@ def _not_judged(task: Task, platform: str) -> str:
     return ""
 
 
-def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task], list[tuple[str, str]]]:
-    """The tasks that the spec names, each once and in order; and the names that name no task, with reasons."""
+def _resolve(
+    spec: BatchSpec, store: Store, *, files: bool
+) -> tuple[list[Task], dict[tuple[str, str], str], list[tuple[str, str]]]:
+    """The tasks that the spec names, each once and in order; their weights; and the names of no task, with reasons."""
     known = known_tasks(store)
     named = {task.id: task for task in reversed(known)}
     found: dict[tuple[str, str], Task] = {}
+    weights: dict[tuple[str, str], str] = {}
     refused: list[tuple[str, str]] = []
     for ref in dict.fromkeys(spec.tasks):
         matching = list(_matching(ref, known))
@@ -119,7 +123,9 @@ def _resolve(spec: BatchSpec, store: Store, *, files: bool) -> tuple[list[Task],
                 refused.append((whole.id, str(error)))
             else:
                 found.setdefault((task.id, task.source_hash), task)
-    return list(found.values()), refused
+                if ref in spec.weights:
+                    weights.setdefault((task.id, task.source_hash), spec.weights[ref])
+    return list(found.values()), weights, refused
 
 
 def _with_kernel(task: Task, platform: str | None) -> Task:

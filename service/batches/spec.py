@@ -1,16 +1,19 @@
 """The specification of a batch, from a TOML file, flags or a request. It is checked before anything is stored."""
 
+import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from service.errors import BadRequest
 from service.settings import Settings, override
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_JOBS = 20_000
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class _Strict(BaseModel):
@@ -52,8 +55,9 @@ class BatchSpec(_Strict):
     `tasks` holds suites, tasks as suite/name, patterns over both (`*`, `?`), or .py files. With `whole_models` each is
     a whole model, and each job finds what is hot in it, optimizes that and proves the whole. `domain` restricts the
     inputs that candidates must be right on (`tasks.restrict`). `translate_from` names the platform whose kernels jobs
-    translate, which the tasks must bring (`tasks.source_kernel`). `budget_usd` is for all jobs together;
-    `job.budget_usd`, for each job.
+    translate, which the tasks must bring (`tasks.source_kernel`). `weights` holds for whole models, by their names in
+    `tasks`, a safetensors file of this machine, or the digest of weights that are kept for the user.
+    `budget_usd` is for all jobs together; `job.budget_usd`, for each job.
     """
 
     name: str = Field(default="", max_length=200)
@@ -63,10 +67,21 @@ class BatchSpec(_Strict):
     whole_models: bool = False
     domain: Literal["finite"] | None = None
     translate_from: str | None = Field(default=None, min_length=1, max_length=64)
+    weights: dict[str, str] = Field(default={}, max_length=MAX_JOBS)
     samples: int = Field(default=1, ge=1, le=1000)
     budget_usd: float | None = Field(default=None, ge=0)
     priority: Literal["low", "normal", "high"] = "normal"
     job: JobOptions = JobOptions()
+
+    @field_validator("weights")
+    @classmethod
+    def _of_models(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        if value and not info.data.get("whole_models"):
+            raise ValueError("are for whole models; say whole_models = true, or leave them out")
+        for ref in value:
+            if ref not in info.data.get("tasks", ()):
+                raise ValueError(f"{ref[:200]} is not among tasks; name the model as it is named there")
+        return value
 
     @property
     def choices(self) -> tuple[ModelChoice, ...]:
@@ -115,8 +130,15 @@ def make_spec(values: dict[str, Any], *, where: str = "batch", **flags: object) 
             )
             said = f"unknown key; there is: {', '.join(known.model_fields)}"
         else:
-            said = first["msg"][:1].lower() + first["msg"][1:]
+            said = first["msg"].removeprefix("Value error, ")
+            said = said[:1].lower() + said[1:]
         raise BadRequest(f"{where}: {place}: {said}") from error
+
+
+def with_kept_weights(spec: BatchSpec, keep: Callable[[Path], str]) -> BatchSpec:
+    """The spec with digests in the place of files with weights. `keep` keeps a file's for the user; its digest."""
+    found = {ref: named if _DIGEST.fullmatch(named) else keep(Path(named)) for ref, named in spec.weights.items()}
+    return spec.model_copy(update={"weights": found})
 
 
 def settings_for(spec: BatchSpec, choice: ModelChoice, platform: str, settings: Settings) -> Settings:

@@ -11,6 +11,9 @@ import httpx
 from service.errors import BadRequest, Unavailable
 
 TIMEOUT = httpx.Timeout(30.0, read=60.0)
+SENDING = httpx.Timeout(30.0, read=600.0, write=60.0)
+"""For a large file, which the server stores before it answers."""
+
 RETRIES = 8
 LONGEST_PAUSE_S = 15.0
 PAGE = 200
@@ -56,6 +59,16 @@ class ApiClient:
     def content(self, path: str) -> bytes:
         """The bytes of a response."""
         return self._send("GET", path).content
+
+    def exists(self, path: str) -> bool:
+        """Whether the server has something at this path."""
+        try:
+            response = self._client.get(path)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+        if not response.is_success and response.status_code != 404:
+            self._raise_problem(response)
+        return response.is_success
 
     def create(self, path: str, body: Mapping[str, Any], *, key: str) -> Any:
         """What the server created for a request. Requests with the same key create one thing."""

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -24,10 +25,11 @@ from db.records import (
 )
 from service.batches.manage import BatchDetails, BatchLine
 from service.batches.results import Baseline, BatchJob, groups_of
-from service.client.http import ApiClient
+from service.client.http import SENDING, ApiClient
 from service.errors import BadRequest, ServiceError
 from service.jobs.query import JobDetails, JobEnd, RoundLine
 from service.settings import Settings
+from service.weights import read_state
 from tasks.task import Task
 
 MAX_PAGE = 1000
@@ -162,6 +164,20 @@ class ServerClient(ApiClient):
     def submit_model(self, body: Mapping[str, Any], *, key: str) -> int:
         """Queue a run over a whole model; its id. Requests with the same key queue one run."""
         return int(self.create("/models", body, key=key)["id"])
+
+    def send_weights(self, path: Path) -> str:
+        """Have the server keep the weights in a file for the user's jobs, unless it does; their digest.
+
+        Raises:
+            BadRequest: the file is no safetensors file, or the server refuses it.
+        """
+        digest = read_state(path).digest
+        if self.exists(f"/weights/{digest}"):
+            return digest
+        with path.open("rb") as file:
+            headers = {"Content-Type": "application/octet-stream"}
+            kept = self.json("PUT", "/weights", content=file, headers=headers, timeout=SENDING)
+        return str(kept["digest"])
 
     def list_models(self, *, limit: int) -> list[ModelRunHead]:
         """Runs over whole models, newest first."""

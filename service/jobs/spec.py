@@ -24,8 +24,8 @@ SANDBOX = "sandbox"
 DEVICE_TEXT = "device_text"
 """The option of a job that holds what its models are told of the device. It is stored once, before the first prompt."""
 
-STATE, WEIGHTS, OUT = "state", "weights", "out"
-"""Options of a job over a whole model: a file with its weights, and where the result goes."""
+OUT = "out"
+"""The option of a job that says where its result goes."""
 
 MODEL_PLATFORMS = ("cpu",)
 """Platforms whose kernels can be put back into a model and timed in it."""

@@ -109,6 +109,7 @@ def public_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
         "platforms",
         "domain",
         "translate_from",
+        "weights",
         "samples",
         "budget_usd",
         "priority",
@@ -117,6 +118,8 @@ def public_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     told = {name: spec[name] for name in names if name in spec}
     if "tasks" in told:
         told["tasks"] = [ref for ref in told["tasks"] if not (str(ref).endswith(".py") or str(ref).count("/") > 1)]
+    if "weights" in told:
+        told["weights"] = {ref: digest for ref, digest in told["weights"].items() if ref in told["tasks"]}
     if "models" in told:
         told["models"] = [model["name"] if isinstance(model, Mapping) else model for model in told["models"]]
     if "job" in told:

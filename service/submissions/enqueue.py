@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from agents.llm.models import provider_of
 from db.jobs import job_queue, model_runs
-from db.records import PLAN_ONLY
+from db.records import PLAN_ONLY, WEIGHTS
 from evaluator.platforms import PLATFORM_NAMES
 from service.errors import BadRequest
 from service.jobs.persistence import save_task
@@ -64,10 +64,17 @@ def queue_job(
 
 
 def queue_model(
-    session: Session, model: Task, *, settings: Settings, user: str, priority: str, plan_only: bool = False
+    session: Session,
+    model: Task,
+    *,
+    settings: Settings,
+    user: str,
+    priority: str,
+    plan_only: bool = False,
+    weights: str | None = None,
 ) -> int:
-    """Store a checked job over a whole model in the caller's transaction; its id."""
-    asked = {PLAN_ONLY: plan_only}
+    """Store a checked job over a whole model in the caller's transaction; its id. `weights` is their digest."""
+    asked = {PLAN_ONLY: plan_only, WEIGHTS: weights}
     job_id = queue_job(session, model, settings=settings, user=user, priority=priority, kind="model", **asked)
     model_runs.add_run(session, job_id)
     return job_id

@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 
 from db.evaluations import results
 from db.jobs import job_queue, jobs
+from db.records import WEIGHTS
 from db.store import Store
 from evaluator.platforms import PLATFORM_NAMES
 from service.errors import BadRequest
@@ -18,6 +19,7 @@ from service.submissions.access import Principal, Role, require
 from service.submissions.enqueue import PRIORITIES, asked_sandbox
 from service.submissions.idempotency import run_idempotent
 from service.submissions.quotas import check_quota
+from service.weights import require_weights
 from tasks.outcomes import candidate_hash as hash_of
 from tasks.task import Task
 from tasks.text import clean_text
@@ -35,13 +37,15 @@ def evaluate_for(
     cold: bool = False,
     tolerance: str | None = None,
     shape_group: int | None = None,
+    weights: str | None = None,
     settings: Settings,
     store: Store,
     key: str | None = None,
 ) -> tuple[int, bool]:
     """Queue a job that evaluates a candidate for a task. Nothing of the candidate is executed here.
 
-    The options are those of `service.evaluate.evaluate_source`.
+    The options are those of `service.evaluate.evaluate_source`, but for `weights`: the digest of weights that are kept
+    for the user (`service.weights`).
 
     Returns:
         The job's id, and False if an earlier request with this key had queued it.
@@ -62,9 +66,12 @@ def evaluate_for(
     digest = hash_of(source)
     wanted: dict[str, Any] = {"profile": profile, "cold": cold, "tolerance": tolerance}
     wanted |= {} if shape_group is None else {"shape_group": shape_group}
+    wanted |= {} if weights is None else {WEIGHTS: weights}
 
     def create(session: Session) -> str:
         check_quota(session, principal, [None])
+        if weights is not None:
+            require_weights(session, principal.user, weights)
         options = {"candidate_hash": digest, "ref": task.id, **wanted, **asked_sandbox(settings)}
         return _queue(session, principal, save_task(session, task), platform, options, source)
 

@@ -8,18 +8,19 @@ from sqlalchemy.orm import Session
 
 from agents.llm.models import BUILTIN_MODELS, is_builtin
 from db.jobs import job_queue, jobs
-from db.records import PLAN_ONLY, RESUMABLE, JobRecord, JobStatus
+from db.records import PLAN_ONLY, RESUMABLE, WEIGHTS, JobRecord, JobStatus
 from db.store import Store
 from service.batches.manage import requeue_regions
 from service.errors import BadRequest, Conflict
 from service.jobs.batch_budget import worst_paid_usd
-from service.jobs.spec import STATE, for_provider, settings_of
+from service.jobs.spec import for_provider, settings_of
 from service.settings import Settings, override
 from service.submissions.access import NotAllowed, Principal, Role, require, require_owner
 from service.submissions.enqueue import check_submission, queue_job
 from service.submissions.idempotency import run_idempotent
 from service.submissions.quotas import check_quota, priced_models
 from service.translation import translated
+from service.weights import require_weights
 from tasks.task import Task
 
 OPTIONS = (
@@ -146,16 +147,13 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
     with store.write() as session:
         job = jobs.get_job(session, job_id)
         require_owner(principal, job.user, f"job {job_id}", "resume")
-        if job.options.get(STATE) is not None:
-            raise Conflict(
-                f"job {job_id} reads weights from a file of the machine that it began on: there "
-                f"`kernelwright models resume {job_id}` goes on"
-            )
         if job.status is JobStatus.DONE:
             raise Conflict(f"job {job_id} is done ({job.stop_reason}); submit a new one")
         if job.status not in RESUMABLE:
             raise Conflict(f"job {job_id} is {job.status} already")
         check_quota(session, principal, [wanted], priced=priced, spent_usd=worst_paid_usd(session, job))
+        if (weights := job.options.get(WEIGHTS)) is not None:
+            require_weights(session, job.user, str(weights))
         job_queue.requeue_job(session, job_id)
         if job.kind == "model":
             requeue_regions(session, job_id)

@@ -12,6 +12,7 @@ from service.submissions.enqueue import check_submission, queue_model
 from service.submissions.idempotency import run_idempotent
 from service.submissions.jobs import settings_for
 from service.submissions.quotas import check_quota, priced_models
+from service.weights import require_weights
 from tasks.task import Task
 
 
@@ -21,12 +22,15 @@ def submit_model_for(
     *,
     options: Mapping[str, Any],
     plan_only: bool = False,
+    weights: str | None = None,
     priority: str = "normal",
     settings: Settings,
     store: Store,
     key: str | None = None,
 ) -> tuple[int, bool]:
     """Queue a run over a whole model. With `plan_only` it ends with its plan, and nothing is spent.
+
+    `weights` is the digest of weights that are kept for the user (`service.weights`).
 
     Returns:
         The run's id, which is its job's, and False if an earlier request with this key had queued it.
@@ -45,12 +49,20 @@ def submit_model_for(
 
     def create(session: Session) -> str:
         check_quota(session, principal, [asks], priced=priced)
+        if weights is not None:
+            require_weights(session, principal.user, weights)
         run_id = queue_model(
-            session, model, settings=wanted, user=principal.user, priority=priority, plan_only=plan_only
+            session,
+            model,
+            settings=wanted,
+            user=principal.user,
+            priority=priority,
+            plan_only=plan_only,
+            weights=weights,
         )
         return str(run_id)
 
     request = {"do": "model", "task": model.id, "source": model.source, "priority": priority, **options}
-    request |= {"plan_only": plan_only}
+    request |= {"plan_only": plan_only} | ({} if weights is None else {"weights": weights})
     created, new = run_idempotent(store, create, user=principal.user, key=key, request=request)
     return int(created), new

@@ -22,7 +22,7 @@ from db.records import (
 from db.store import Store
 from service.batches.manage import NOT_WORTH_IT
 from service.jobs.query import mark_dead_jobs
-from service.jobs.spec import OUT, STATE
+from service.jobs.spec import OUT
 from service.views.changes import last_event_id
 from service.views.evaluation import EvaluationView, Ratio, evaluation_view, number, ratio
 from tasks.outcomes import OTHER_INPUTS, Decision, Verdict, is_ranked
@@ -274,8 +274,8 @@ class ModelRunView:
 
     @property
     def of_machine(self) -> bool:
-        """Whether a command began it, which may have taken files of its machine."""
-        return any(self.run.options.get(name) is not None for name in (STATE, OUT))
+        """Whether a command began it that has named a folder of its machine."""
+        return self.run.options.get(OUT) is not None
 
     @property
     def last_trial(self) -> str:

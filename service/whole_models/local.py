@@ -9,13 +9,13 @@ from sqlalchemy.orm import Session
 
 from db.evaluations import results
 from db.jobs import jobs, model_runs
-from db.records import JobRecord, JobStatus, ModelRunRecord, Owner
+from db.records import WEIGHTS, JobRecord, JobStatus, ModelRunRecord, Owner
 from db.store import Store
+from db.tables import LOCAL_USER
 from sandbox.base import SandboxUnavailable
 from service.batches.manage import requeue_regions
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest, Conflict, JobLost, Unavailable
-from service.evaluation_context import read_state
 from service.jobs.export import is_ours, write_whole
 from service.jobs.journal import Observer
 from service.jobs.liveness import job_heartbeat, this_process
@@ -30,18 +30,10 @@ from service.jobs.local import (
 )
 from service.jobs.query import end_job, get_job, mark_dead_jobs
 from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, LocalEvaluator
-from service.jobs.spec import (
-    OUT,
-    STATE,
-    WEIGHTS,
-    MeasurementTarget,
-    check_model_platform,
-    options_of,
-    settings_of,
-    task_of,
-)
+from service.jobs.spec import OUT, MeasurementTarget, check_model_platform, options_of, settings_of, task_of
 from service.settings import Settings, read_key
 from service.tasks import find_task
+from service.weights import WeightsReader, keep_weights, read_state, source_of
 from service.whole_models.report import report_text
 from service.whole_models.run import ModelReport, ModelRun, is_model_job, options_of_run
 from tasks.task import Task
@@ -88,7 +80,9 @@ def optimize_model(
     weights = None if state is None else read_state(state)
     if settings.api_key_file is not None:
         read_key(settings.api_key_file)
-    options = options_of_run(options_of(settings) | {"ref": ref}, state=state, weights=weights, out=out)
+    if weights is not None:
+        keep_weights(store, LOCAL_USER, source_of(weights))
+    options = options_of_run(options_of(settings) | {"ref": ref}, weights=weights, out=out)
 
     add_job = new_claim(model, settings, options, kind="model")
 
@@ -97,24 +91,30 @@ def optimize_model(
         model_runs.add_run(session, job.id)
         return job
 
-    report = _claim_and_run(
-        model, add, lambda job: weights, settings=settings, store=store, watching=watching, cancel=cancel
-    )
+    report = _claim_and_run(model, add, settings=settings, store=store, watching=watching, cancel=cancel)
     assert report is not None, "`add` always returns a job"
     return report
 
 
 def resume_model(
-    run_id: int, *, settings: Settings, store: Store, watching: Watching, cancel: CancelToken
+    run_id: int,
+    *,
+    settings: Settings,
+    store: Store,
+    watching: Watching,
+    cancel: CancelToken,
+    state: Path | None = None,
 ) -> ModelReport:
     """Continue a run that was interrupted, cancelled or failed. Finished and paid work is not repeated.
 
-    What a run that is done delivers is written if its folder is not there.
+    What a run that is done delivers is written if its folder is not there. `state` is the file with the weights that
+    it was begun with, for a run whose weights are not kept any more.
 
     Raises:
         NotInStore: there is no such run.
         Conflict: it is done, waits for a worker, or another process works on it.
-        BadRequest: it began on another kind of device, or the model cannot be used.
+        BadRequest: it began on another kind of device or with other weights, its weights are not kept any more, or the
+            model cannot be used.
         SandboxUnavailable, Unavailable, Cancelled: as `optimize_model`.
     """
     mark_dead_jobs(store)
@@ -129,7 +129,9 @@ def resume_model(
     if job.status is JobStatus.QUEUED:
         raise Conflict(f"model run {run_id} waits for a worker; `kernelwright worker` starts one")
 
-    weights = _weights_of(job)  # before anything is changed
+    if state is not None:
+        _keep_again(job, read_state(state), state, store)
+    WeightsReader(store).of(job)  # refuses weights that are not kept, before anything is changed
     busy = Conflict(f"model run {run_id} is being worked on by another process")
     settings, restart = resumed_claim(job, settings, name=f"model run {run_id}", busy=busy)
 
@@ -139,9 +141,7 @@ def resume_model(
         requeue_regions(session, run_id)
         return jobs.get_job(session, run_id)
 
-    report = _claim_and_run(
-        task_of(job), claim, lambda job: weights, settings=settings, store=store, watching=watching, cancel=cancel
-    )
+    report = _claim_and_run(task_of(job), claim, settings=settings, store=store, watching=watching, cancel=cancel)
     assert report is not None, "`claim` returns a job or raises"
     return report
 
@@ -159,9 +159,7 @@ def run_queued_model(
     """
     job = get_job(store, run_id)
     settings, claim = queued_claim(job, settings)
-    return _claim_and_run(
-        task_of(job), claim, _weights_of, settings=settings, store=store, watching=watching, cancel=cancel
-    )
+    return _claim_and_run(task_of(job), claim, settings=settings, store=store, watching=watching, cancel=cancel)
 
 
 def run_queued_job(
@@ -177,7 +175,6 @@ def run_queued_job(
 def _claim_and_run(
     model: Task,
     claim: Claim,
-    weights_of: Callable[[JobRecord], Weights | None],
     *,
     settings: Settings,
     store: Store,
@@ -206,7 +203,7 @@ def _claim_and_run(
         try:
             with job_heartbeat(store, job.id, owner, cancel):
                 # With what its batch leaves of the budget.
-                context = replace(context, settings=settings_of(job, settings), weights=weights_of(job))
+                context = replace(context, settings=settings_of(job, settings), weights=WeightsReader(store).of(job))
 
                 def evaluator_for(name: str, shape_group: int | None) -> LocalEvaluator:
                     timed = replace(context, shape_group=shape_group)
@@ -223,21 +220,17 @@ def _claim_and_run(
     return deliver(report, settings=settings, store=store)
 
 
-def _weights_of(job: JobRecord) -> Weights | None:
-    """The weights that a run was begun with.
+def _keep_again(job: JobRecord, weights: Weights, state: Path, store: Store) -> None:
+    """Keep the weights of a job that names them.
 
     Raises:
-        BadRequest: their file cannot be read, or holds others now.
+        BadRequest: it names none, or others.
     """
-    path = job.options.get(STATE)
-    if path is None:
-        return None
-    weights = read_state(Path(str(path)))
-    if job.options.get(WEIGHTS) not in (None, weights.digest):
+    if job.options.get(WEIGHTS) != weights.digest:
         raise BadRequest(
-            f"--state {path}: holds other weights than when run {job.id} began; put them back, or start anew"
+            f"--state {state}: holds other weights than those that run {job.id} began with; leave it out, or start anew"
         )
-    return weights
+    keep_weights(store, job.user, source_of(weights))
 
 
 def how_it_ended(error: BaseException, cancel: CancelToken) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from service.evaluation_context import (
     EvaluationContext,
     measure_s_for,
     open_evaluation_context,
-    read_state,
     wall_s,
 )
 from service.jobs.export import write_whole
 from service.jobs.spec import check_model_platform
 from service.settings import MEASURE_S_MAX, Settings
+from service.weights import read_state
 from tasks.declarations import declarations_of
 from tasks.load import task_from_source
 from tasks.task import Task, TaskError

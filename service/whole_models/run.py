@@ -11,7 +11,16 @@ from sqlalchemy.orm import Session
 from db.changes import Changes
 from db.evaluations import results
 from db.jobs import batches, job_queue, jobs, model_runs
-from db.records import PLAN_ONLY, EvaluationRecord, JobRecord, JobStatus, ModelRegionRecord, ModelRunRecord, Owner
+from db.records import (
+    PLAN_ONLY,
+    WEIGHTS,
+    EvaluationRecord,
+    JobRecord,
+    JobStatus,
+    ModelRegionRecord,
+    ModelRunRecord,
+    Owner,
+)
 from db.store import Store
 from evaluator.evaluation import Evaluation, shape_group_of
 from service.cancellation import Cancelled, CancelToken, cancel_when
@@ -22,7 +31,7 @@ from service.jobs.liveness import require_owned
 from service.jobs.persistence import save_task
 from service.jobs.query import cancel_requested, end_job
 from service.jobs.run import NOTHING_TO_WORK_WITH, JobEvaluator
-from service.jobs.spec import OUT, STATE, WEIGHTS
+from service.jobs.spec import OUT
 from service.settings import Settings
 from service.submissions.enqueue import kept_options
 from service.whole_models.assemble import Assembler, Assembly, Kernel, Trial, files_with, kernels_of, source_of
@@ -130,11 +139,6 @@ class ModelRun:
 
     def _plan(self) -> Plan:
         run = self._run()
-        if self.context.weights is None and run.options.get(STATE) is not None:
-            raise BadRequest(
-                f"model run {run.id} has weights in {run.options[STATE]}, which workers do not read; "
-                f"`kernelwright models resume {run.id}` goes on here"
-            )
         with self.store.read() as session:
             capture = model_runs.get_capture(session, self.job_id)
         if capture is None:
@@ -403,13 +407,10 @@ def _judged(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [each for each in trials if each["decision"] not in ASKED_AGAIN]
 
 
-def options_of_run(
-    job_options: Mapping[str, Any], *, state: Path | None, weights: Weights | None, out: Path | None
-) -> dict[str, Any]:
-    """The options of a job over a model: those of any job, and its own. `weights` are what the file `state` holds."""
+def options_of_run(job_options: Mapping[str, Any], *, weights: Weights | None, out: Path | None) -> dict[str, Any]:
+    """The options of a job over a model: those of any job, and its own."""
     return {
         **job_options,
-        STATE: None if state is None else str(state.absolute()),
         WEIGHTS: None if weights is None else weights.digest,
         OUT: None if out is None else str(out.absolute()),
     }

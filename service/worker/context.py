@@ -10,6 +10,7 @@ from sandbox.base import Sandbox
 from service.cancellation import CancelGroup
 from service.jobs.spec import MeasurementTarget
 from service.settings import Settings
+from service.weights import WeightsReader
 from service.worker.queue import WorkQueue, evaluations_queue, jobs_queue, models_queue
 
 JOBS_AT_ONCE = 4
@@ -21,7 +22,11 @@ MODELS_AT_ONCE = 2
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """The parts of one worker. `running` cancels its jobs and evaluations; `changes` are those of store and queue."""
+    """The parts of one worker.
+
+    `running` cancels its jobs and evaluations, `changes` are those of store and queue, and `weights` reads the weights
+    that jobs name.
+    """
 
     worker_id: str
     owner: Owner
@@ -33,6 +38,7 @@ class WorkerContext:
     queue: WorkQueue
     running: CancelGroup
     changes: Changes
+    weights: WeightsReader
 
     @property
     def target(self) -> MeasurementTarget:

@@ -25,6 +25,7 @@ from service.jobs.liveness import HEARTBEAT_S, Heartbeat, this_process
 from service.jobs.run import INTERRUPTED
 from service.settings import Settings
 from service.version import program_version
+from service.weights import WeightsReader
 from service.worker.context import WorkerContext
 from service.worker.evaluate_task import run_evaluation
 from service.worker.optimize_task import run_job
@@ -83,6 +84,7 @@ def run_worker(
             queue=queue,
             running=CancelGroup(),
             changes=changes,
+            weights=WeightsReader(store),
         )
         faults: list[BaseException] = []
         heartbeat = Heartbeat(store, lambda session: workers.record_heartbeat(session, worker.worker_id))

@@ -48,7 +48,7 @@ def run_model_job(worker: WorkerContext, job: JobRecord, settings: Settings, can
         worker.store,
         job.id,
         worker.owner,
-        EvaluationContext(task_of(job), worker.platform, worker.sandbox, settings),
+        EvaluationContext(task_of(job), worker.platform, worker.sandbox, settings, weights=worker.weights.of(job)),
         evaluator_for,
         lambda batch_id, end_jobs: _wait_for_batch(worker, batch_id, end_jobs, cancel),
         lambda text: log.info("%s", text, extra={"job": job.id}),

@@ -26,7 +26,7 @@ RUN_JOB = "run_job"
 RUN_EVALUATION = "run_evaluation"
 
 APPLICATION = "kernelwright"
-PROTOCOL = "5"
+PROTOCOL = "6"
 """Workers with the same protocol share a queue. Raise it when the form of queued items changes."""
 
 _CLASS = 700_000_000  # of DBOS's 2 ** 31 priorities: room for the tags of one priority

@@ -10,14 +10,17 @@ from db.store import Store
 from service.settings import Settings
 from service.submissions.access import Role
 from service.submissions.jobs import OPTIONS
+from service.submissions.weights import MAX_FILE_BYTES
 from tasks.text import MAX_SOURCE_BYTES
 from web.api.events import MAX_TEXT_CHARS
 from web.api.schemas.jobs import MAX_SOURCE_CHARS
+from web.api.schemas.models import ModelOfTask
+from web.api.weights import UPLOADS_AT_ONCE
 from web.app import create_app
 from web.broadcast import MAX_LISTENERS, MAX_LISTENERS_PER_USER
 from web.dependencies import Dependencies
 from web.security.rate_limit import FAILURES_A_MINUTE
-from web.security.request_body import BODY_TIMEOUT_S, MAX_BODY_BYTES, MAX_LOGIN_BYTES
+from web.security.request_body import BODY_TIMEOUT_S, MAX_BODY_BYTES, MAX_LOGIN_BYTES, SLOWEST_BYTES_A_S
 from web.security.sessions import LIFETIME_S
 from web.security.timeouts import READ_TIMEOUT_S, REQUEST_TIMEOUT_S
 
@@ -30,7 +33,14 @@ def test_the_table_names_every_address_and_no_other():
     app = create_app(Dependencies(Settings(), Store(create_engine("sqlite://"))))
     described = {f"{method.upper()} {path}" for path, item in app.openapi()["paths"].items() for method in item}
     table = "".join(line for line in API.splitlines() if line.startswith("|"))
-    assert set(re.findall(r"`((?:GET|POST) /api/v1[^`]*)`", table)) == described
+    assert set(re.findall(r"`((?:GET|POST|PUT|DELETE) /api/v1[^`]*)`", table)) == described
+
+
+def test_what_a_run_over_a_model_may_set_is_named():
+    section = API.partition("## What a run over a model may set")[2].partition("##")[0]
+    of_jobs = {"translate_from", "source_kernel"}
+    taken = {*ModelOfTask.model_fields} - {*OPTIONS, "priority", "task"}
+    assert set(re.findall(r"`([a-z_]+)`", section)) == taken | of_jobs and not taken & of_jobs
 
 
 def test_what_a_job_may_set_is_named():
@@ -66,6 +76,11 @@ def test_the_limits_of_clients_are_those_of_the_code():
         "requests from an address with tokens that are not valid": f"{FAILURES_A_MINUTE} a minute",
         "a browser's session": f"{LIFETIME_S // 3600} hours",
         "body of a request": f"{MAX_BODY_BYTES // 1024**2} MiB, within {BODY_TIMEOUT_S:.0f} s",
+        "file with weights": f"{MAX_FILE_BYTES >> 30} GiB, within {BODY_TIMEOUT_S:.0f} s and what"
+        f" {SLOWEST_BYTES_A_S >> 10} KiB/s take; {UPLOADS_AT_ONCE} at a time",
+        "weights that are kept for a user (`KERNELWRIGHT_WEIGHTS_MB`)": (
+            f"{Settings.model_fields['weights_mb'].default} MiB"
+        ),
         "body of a login": f"{MAX_LOGIN_BYTES // 1024} KiB",
         "head of a request, after the connection or the last response": f"{REQUEST_TIMEOUT_S:.0f} s",
         "reading a response": f"{READ_TIMEOUT_S:.0f} s",

@@ -138,9 +138,15 @@ def queue_captured(
 
 
 def carry_out(
-    run_id: int, settings: Settings, store: Store, *, cancel: CancelToken | None = None, delay_s: float = 0.0
+    run_id: int,
+    settings: Settings,
+    store: Store,
+    *,
+    cancel: CancelToken | None = None,
+    delay_s: float = 0.0,
+    state: Path | None = None,
 ) -> ModelReport:
-    """Carry out a run that waits, or that was stopped."""
+    """Carry out a run that waits, or that was stopped; the latter with the weights in `state`."""
 
     def step(text: str) -> None:
         time.sleep(delay_s)
@@ -149,7 +155,7 @@ def carry_out(
     told: Any = {"settings": settings, "store": store, "watching": watching, "cancel": cancel or CancelToken()}
     with store.read() as session:
         waits = jobs.get_job(session, run_id).status is JobStatus.QUEUED
-    report = run_queued_model(run_id, **told) if waits else resume_model(run_id, **told)
+    report = run_queued_model(run_id, **told) if waits else resume_model(run_id, **told, state=state)
     assert report is not None
     return report
 

@@ -275,7 +275,7 @@ def model_run(made: Seeded, name: str, task: Task | None = None, *, model="vendo
     with made.store.write() as session:
         run = job_queue.add_queued_job(
             session, task_id=_keep(session, whole), kind="model", platform="cpu", model=model, strategy="judge",
-            user="ada", options={"rounds": 2, "budget_usd": 3.0, "state": "/secret/weights", "out": "/secret/out"},
+            user="ada", options={"rounds": 2, "budget_usd": 3.0, "out": "/secret/out"},
         )  # fmt: skip
         job_queue.take_job(session, run, 1, OWNER, worker_id="w1", sandbox="docker")
         model_runs.add_run(session, run)

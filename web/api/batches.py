@@ -11,7 +11,7 @@ from service.batches.export import batch_json, csv_text
 from service.batches.manage import BatchLine, list_batches, show_batch
 from service.batches.spec import make_spec
 from service.submissions.batches import cancel_batch_for, public_spec, resume_batch_for, start_batch_for
-from web.api.parameters import MAX_ID, MODEL, WORD, Cursor, IdempotencyKey, Limit
+from web.api.parameters import HEX_64, MAX_ID, MODEL, WORD, Cursor, IdempotencyKey, Limit
 from web.api.schemas.jobs import Amount, JobChoices
 from web.dependencies import Dependencies, Deps
 from web.problems import problems
@@ -52,6 +52,11 @@ class BatchRequest(BaseModel):
     translate_from: Annotated[str, Field(pattern=WORD)] | None = Field(
         default=None,
         description="Translate the kernels of this platform that the tasks bring.",
+    )
+    weights: dict[str, Annotated[str, Field(pattern=HEX_64)]] = Field(
+        default={},
+        max_length=5000,
+        description="The digests of weights that the user has sent (`PUT /weights`), by the models' names in `tasks`.",
     )
     samples: Annotated[int, Field(ge=1, le=1000)] = 1
     budget_usd: Amount | None = None

@@ -41,6 +41,7 @@ def submit(
         model,
         options=body.options(),
         plan_only=body.plan_only,
+        weights=body.weights,
         priority=body.priority,
         settings=deps.settings,
         store=deps.store,

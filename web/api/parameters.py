@@ -12,6 +12,15 @@ MODEL = r"^[!-~]{1,200}$"
 HEX_64 = r"^[0-9a-f]{64}$"
 REASON = r"\S"
 
+WeightsDigest = Annotated[
+    str | None,
+    Field(
+        default=None,
+        pattern=HEX_64,
+        description="The digest of weights that the user has sent (`PUT /weights`); null: the constructor draws them.",
+    ),
+]
+
 JobId = Annotated[int, Path(ge=1, le=MAX_ID, description="The job's number.", examples=[7])]
 CandidateHash = Annotated[str, Path(pattern=HEX_64, description="SHA-256 of the candidate's source.")]
 EvaluationId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="The evaluation's id.")]

@@ -7,11 +7,24 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
 from web import metrics
-from web.api import audit, batches, candidates, devices, evaluations, events, jobs, leaderboard, models, status, tasks
+from web.api import (
+    audit,
+    batches,
+    candidates,
+    devices,
+    evaluations,
+    events,
+    jobs,
+    leaderboard,
+    models,
+    status,
+    tasks,
+    weights,
+)
 from web.problems import Problem
 
 PREFIX = "/api/v1"
-_MODULES = (status, tasks, jobs, events, candidates, evaluations, leaderboard, batches, models, devices, audit)
+_MODULES = (status, tasks, jobs, events, candidates, evaluations, leaderboard, batches, models, weights, devices, audit)
 
 
 def add_to(app: FastAPI) -> None:
@@ -50,6 +63,7 @@ _TAGS = [
     {"name": "leaderboard", "description": "The fastest candidates that passed."},
     {"name": "batches", "description": "Sets of jobs, and their figures."},
     {"name": "models", "description": "Runs over whole models: regions, their jobs, and the proof."},
+    {"name": "weights", "description": "Weights of models, which runs and evaluations name."},
     {"name": "devices", "description": "Live workers."},
     {"name": "audit", "description": "The log of changes by operators."},
     {"name": "access", "description": "The client's role and limits."},

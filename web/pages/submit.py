@@ -26,6 +26,7 @@ from web.security.identity import Submitter, Viewer
 router = APIRouter(prefix="/submit", include_in_schema=False)
 
 _CHECK_URL = "/api/v1/tasks/check"
+_WEIGHTS_URL = "/api/v1/weights"
 PLAN = "plan"  # the value of the field `whole` that asks for a plan alone
 _LINE_NUMBER = re.compile(r"[^\s:]*:(\d{1,6}): ")
 
@@ -49,13 +50,14 @@ class FormValues:
     origin: str = ""
     kernel: str = ""
     whole: str = ""
+    weights: str = ""
 
 
 @router.get("")
 def show(
     request: Request,
     deps: Deps,
-    _: Viewer,
+    principal: Viewer,
     task: Annotated[str, Query(max_length=300)] = "",
     of: Annotated[str, Query(alias="from", max_length=600)] = "",
     source: Annotated[str, Query(max_length=64)] = "",
@@ -70,7 +72,7 @@ def show(
         suite, _slash, name = of.partition("/")
         known = task_view(deps.store, suite, name, source or None)
         form = replace(form, source=known.source, name=name)
-    return _page(request, deps, form)
+    return _page(request, deps, principal, form)
 
 
 @router.post("", dependencies=[CsrfChecked])
@@ -91,6 +93,7 @@ def submit(
     origin: _Text = "",
     kernel: Annotated[str, Form(max_length=MAX_KERNEL_BYTES + 1)] = "",
     whole: _Text = "",
+    weights: _Text = "",
     do: _Text = "submit",
     file: UploadFile | None = None,
 ) -> Response:
@@ -101,15 +104,21 @@ def submit(
         name = name or re.sub(r"^[.-]+|[^A-Za-z0-9_.-]", "_", file.filename.removesuffix(".py"))[:100]
     source = source.replace("\r\n", "\n")  # browsers send CRLF
     search = (platform, model, strategy, rounds, budget_usd, budget_s, priority)
-    form = FormValues(task, source, name, *search, origin, kernel.replace("\r\n", "\n"), whole)
+    form = FormValues(task, source, name, *search, origin, kernel.replace("\r\n", "\n"), whole, weights)
     try:
         op = _op(deps, form)
         if do == "check":
             return _page(
-                request, deps, form, valid=f"Valid: category {op.category}, {op.dtype}. Nothing of it was run."
+                request,
+                deps,
+                principal,
+                form,
+                valid=f"Valid: category {op.category}, {op.dtype}. Nothing of it was run.",
             )
         if form.whole:
             return RedirectResponse(f"/models/{_submit_model(deps, principal, op, form)}", status_code=303)
+        if form.weights:
+            raise BadRequest("weights: go with a whole model and not with an op; leave them out")
         job_id, _ = submit_for(
             principal,
             op,
@@ -122,7 +131,9 @@ def submit(
         )
     except (TaskError, BadRequest) as error:
         line = _LINE_NUMBER.match(str(error)) if isinstance(error, TaskError) and not form.task else None
-        return _page(request, deps, form, status=422, problem=str(error), line=int(line[1]) if line else None)
+        return _page(
+            request, deps, principal, form, status=422, problem=str(error), line=int(line[1]) if line else None
+        )
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 
@@ -139,6 +150,7 @@ def _submit_model(deps: Dependencies, principal: Principal, model: Task, form: F
         model,
         options=_options(form),
         plan_only=form.whole == PLAN,
+        weights=form.weights or None,
         priority=form.priority,
         settings=deps.settings,
         store=deps.store,
@@ -189,6 +201,7 @@ def _default_values(deps: Dependencies) -> FormValues:
 def _page(
     request: Request,
     deps: Dependencies,
+    principal: Principal,
     form: FormValues,
     *,
     status: int = 200,
@@ -204,6 +217,7 @@ def _page(
         problem=problem,
         valid=valid,
         wrong_line=line,
-        choices=submit_choices(deps.settings, deps.store),
+        choices=submit_choices(deps.settings, deps.store, principal),
+        weights_url=_WEIGHTS_URL,
         check_url=_CHECK_URL,
     )

@@ -26,6 +26,8 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 API = "/api/v1"
 LOGIN = "/login"
+SENT_AS_FILE = ("PUT", "/api/v1/weights")
+"""The request whose route reads its body itself, because it is large; its sender is authenticated before."""
 _PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
 _PROXY_PREFIXES = ("x-forwarded-", "cf-")
 _POLLED_ROUTES = frozenset({"/api/v1/health/live", "/api/v1/health/ready", "/metrics"})
@@ -93,7 +95,9 @@ class SecurityMiddleware:
         try:
             self._check(scope["method"], headers, scope)
             max_bytes = await self._max_body_bytes(scope, headers)
-            await self._app(scope, await read_body(headers, receive, max_bytes=max_bytes), send_with_headers)
+            if (scope["method"], scope["path"]) != SENT_AS_FILE:
+                receive = await read_body(headers, receive, max_bytes=max_bytes)
+            await self._app(scope, receive, send_with_headers)
         except ProblemError as error:
             await problem_response(Request(scope), error)(scope, receive, send_with_headers)
         except Exception as error:

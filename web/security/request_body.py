@@ -1,7 +1,9 @@
-"""Reading request bodies whole, with a limit on size and time, before any other code sees them."""
+"""Reading request bodies with a limit on size and time: whole before any other code sees them, but for large files."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
+from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
@@ -10,6 +12,7 @@ from web.problems import ProblemError
 MAX_BODY_BYTES = 2 * 1024 * 1024  # an op or a candidate of 1 MiB, with the escapes that JSON adds
 MAX_LOGIN_BYTES = 16 * 1024  # a token and a path, from a client that is not authenticated yet
 BODY_TIMEOUT_S = 30.0
+SLOWEST_BYTES_A_S = 64 * 1024  # of a large file, beyond that time
 
 CLOSE_CONNECTION = {"Connection": "close"}
 """For a response sent before the body was read: the rest of the body makes the connection useless."""
@@ -66,6 +69,44 @@ async def read_body(headers: Headers, receive: Receive, *, max_bytes: int = MAX_
         return {"type": "http.request", "body": bytes(body), "more_body": False}
 
     return replay
+
+
+async def file_chunks(request: Request, *, max_bytes: int) -> AsyncIterator[bytes]:
+    """The body of a request whose route reads it itself, in pieces as they arrive.
+
+    Raises:
+        ProblemError: its length is not declared or another one, it is too large, is compressed, or arrives too slowly.
+    """
+    size_bytes = file_bytes(request.headers, max_bytes=max_bytes)
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S + size_bytes / SLOWEST_BYTES_A_S):
+            more, left = True, size_bytes
+            while more:
+                async with asyncio.timeout(BODY_TIMEOUT_S):
+                    message = await request.receive()
+                chunk, more = message.get("body", b""), message.get("more_body", False)
+                left -= len(chunk)
+                if left < 0 or (not more and left):  # a body in chunks may have any length
+                    raise ProblemError(400, "the file's length is not the declared one", headers=CLOSE_CONNECTION)
+                yield chunk
+    except TimeoutError:
+        raise ProblemError(408, "the file arrives too slowly; try again", headers=CLOSE_CONNECTION) from None
+
+
+def file_bytes(headers: Headers, *, max_bytes: int) -> int:
+    """The length of a body as it is declared.
+
+    Raises:
+        ProblemError: it is not declared, too large, or the body is compressed.
+    """
+    if headers.get("content-encoding", "identity") != "identity":
+        raise ProblemError(415, "bodies are taken as they are, without compression", headers=CLOSE_CONNECTION)
+    declared = headers.get("content-length", "")
+    if not declared.isascii() or not declared.isdigit():
+        raise ProblemError(411, "send the file's length (Content-Length)", headers=CLOSE_CONNECTION)
+    if int(declared[:20]) > max_bytes:
+        raise _too_large(max_bytes)
+    return int(declared)
 
 
 def _too_large(max_bytes: int) -> ProblemError:

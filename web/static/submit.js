@@ -67,3 +67,40 @@ file.addEventListener("change", async () => {
   ask();
 });
 source.addEventListener("paste", () => setTimeout(ask, 0));
+
+// A file with weights goes to the server as it is chosen: it may be large, and the form names what was sent.
+const weights = document.getElementById("weights");
+const weightsFile = document.getElementById("weights-file");
+const sent = document.getElementById("weights-result");
+
+function tell(kind, text) {
+  sent.className = kind;
+  sent.replaceChildren(document.createTextNode(text));
+}
+
+weightsFile.addEventListener("change", () => {
+  const chosen = weightsFile.files[0];
+  if (!chosen) return;
+  const request = new XMLHttpRequest(); // fetch does not tell how much has been sent
+  const buttons = form.querySelectorAll('button[value="submit"]');
+  const ended = (kind, text) => { tell(kind, text); weightsFile.disabled = false; buttons.forEach((button) => { button.disabled = false; }); };
+  weightsFile.disabled = true;
+  buttons.forEach((button) => { button.disabled = true; });
+  tell("note", `Sending ${chosen.name}.`);
+  request.upload.addEventListener("progress", (event) => {
+    if (event.lengthComputable) tell("note", event.loaded < event.total ? `Sending ${chosen.name}: ${Math.floor((100 * event.loaded) / event.total)} %` : `${chosen.name} is being stored.`);
+  });
+  request.addEventListener("load", () => {
+    let found = {};
+    try { found = JSON.parse(request.responseText); } catch { /* said below */ }
+    if (!found.digest) { ended("note bad", String(found.detail ?? `The server refuses ${chosen.name}.`)); weightsFile.value = ""; return; }
+    const known = [...weights.options].find((option) => option.value === found.digest);
+    weights.value = (known ?? weights.appendChild(new Option(`${found.digest.slice(0, 12)}, ${chosen.name}`, found.digest))).value;
+    ended("note good", `${chosen.name} is kept for your runs.`);
+  });
+  request.addEventListener("error", () => ended("note bad", "The connection broke; choose the file again to go on."));
+  request.open("PUT", form.dataset.weights);
+  request.setRequestHeader("Content-Type", "application/octet-stream");
+  request.setRequestHeader("X-CSRF-Token", token);
+  request.send(chosen);
+});

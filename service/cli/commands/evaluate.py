@@ -73,7 +73,7 @@ def evaluate(
     if settings.server is not None:
         from service.cli.remote.jobs import evaluate_at_server
 
-        own = {"sandbox": sandbox, "image": image, "state": state}
+        own = {"sandbox": sandbox, "image": image}
         options: dict[str, Any] = {"tolerance": tolerance, "profile": profile, "cold": cold}
         options |= {} if shape_group is None else {"shape_group": shape_group}
         return evaluate_at_server(
@@ -84,6 +84,7 @@ def evaluate(
             options=options,
             repeat=repeat,
             domain=domain,
+            state=state,
             as_json=as_json,
         )
     store = open_store(settings)

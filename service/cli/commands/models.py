@@ -96,8 +96,10 @@ def model(
     if settings.server is not None:
         from service.cli.remote.models import optimize_model_at_server
 
-        own = {"sandbox": sandbox, "api_base": api_base, "api_key_file": api_key_file, "state": state, "tasks": tasks}
-        return optimize_model_at_server(file, settings, server_flags=own, plan_only=plan, out=out, as_json=as_json)
+        own = {"sandbox": sandbox, "api_base": api_base, "api_key_file": api_key_file, "tasks": tasks}
+        return optimize_model_at_server(
+            file, settings, server_flags=own, plan_only=plan, state=state, out=out, as_json=as_json
+        )
     if plan:
         return _plan(file, settings, state=state, tasks=tasks, as_json=as_json)
     return _start(file, settings, state=state, out=out, as_json=as_json)
@@ -151,7 +153,16 @@ def _start(file: str, settings: "Settings", *, state: Path | None, out: Path | N
         return _go(run, store, title=f"Optimizing {file}", as_json=as_json)
 
 
-def resume(run_id: RunId, sandbox: SandboxName = None, server: Server = None, as_json: Json = False) -> int:
+def resume(
+    run_id: RunId,
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.safetensors", help="The run's weights, if they are not kept any more (7 days)."),
+    ] = None,
+    sandbox: SandboxName = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> int:
     """Resume a run that was stopped or failed. Nothing is paid for twice."""
     from service.database import opened_store
     from service.settings import load_settings
@@ -161,11 +172,11 @@ def resume(run_id: RunId, sandbox: SandboxName = None, server: Server = None, as
     if settings.server is not None:
         from service.cli.remote.models import resume_model_at_server
 
-        return resume_model_at_server(run_id, settings, server_flags={"sandbox": sandbox}, as_json=as_json)
+        return resume_model_at_server(run_id, settings, server_flags={"sandbox": sandbox}, state=state, as_json=as_json)
     with opened_store(settings) as store:
 
         def run(watching: "Watching", cancel: "CancelToken") -> "ModelReport":
-            return resume_model(run_id, settings=settings, store=store, watching=watching, cancel=cancel)
+            return resume_model(run_id, settings=settings, store=store, watching=watching, cancel=cancel, state=state)
 
         return _go(run, store, title=f"Model run {run_id}", as_json=as_json)
 

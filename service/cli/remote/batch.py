@@ -4,9 +4,9 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from db.records import OPEN
+from db.records import OPEN, WEIGHTS
 from service.batches.manage import BatchDetails
-from service.batches.spec import BatchSpec
+from service.batches.spec import BatchSpec, with_kept_weights
 from service.cli.batch_output import show_outcome, show_refused, title_of
 from service.cli.output import note
 from service.cli.progress import show_progress
@@ -31,6 +31,7 @@ def run_batch_at_server(
     refuse_flags(server_flags)
     body = _batch_request(spec, settings)
     with open_server(settings) as server:
+        body[WEIGHTS] = with_kept_weights(spec, server.send_weights).weights
         batch_id = server.start_batch(body, key=uuid.uuid4().hex)
         return _follow(server, batch_id, detach=detach, as_json=as_json)
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agents.protocols import Event
-from db.records import JobRecord, JobStatus
+from db.records import WEIGHTS, JobRecord, JobStatus
 from service.cancellation import CancelToken
 from service.cli.job_output import finish, show_results
 from service.cli.output import note
@@ -92,6 +92,7 @@ def evaluate_at_server(
     options: Mapping[str, Any],
     repeat: int,
     domain: str | None,
+    state: Path | None,
     as_json: bool,
 ) -> int:
     """Have a server evaluate a candidate, `repeat` times, each time by a job of its own.
@@ -104,6 +105,7 @@ def evaluate_at_server(
         options: the options of the API's request.
         repeat: the number of evaluations.
         domain: the inputs that the candidate must be right on; None: any.
+        state: a safetensors file with weights of the op, which is sent there unless it was before.
         as_json: whether to print JSON.
 
     Raises:
@@ -118,6 +120,8 @@ def evaluate_at_server(
     results: list[Mapping[str, Any]] = []
     status, platform = 0, settings.platform
     with open_server(settings) as server:
+        if state is not None:
+            body[WEIGHTS] = server.send_weights(state)
         detached_from: int | None = None
         with show_progress(f"Evaluating {candidate} for {op} at {server.server}") as observe:
             while len(results) < repeat:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agents.protocols import Event
-from db.records import JobStatus
+from db.records import WEIGHTS, JobStatus
 from service.cli.model_output import show_run
 from service.cli.output import note, print_json
 from service.cli.progress import show_progress
@@ -35,6 +35,7 @@ def optimize_model_at_server(
     *,
     server_flags: Mapping[str, object],
     plan_only: bool,
+    state: Path | None,
     out: Path | None,
     as_json: bool,
 ) -> int:
@@ -45,6 +46,7 @@ def optimize_model_at_server(
         settings: the settings.
         server_flags: given options that a server does not take.
         plan_only: whether its plan is all that is asked for.
+        state: a safetensors file with the model's weights, which is sent there unless it was before.
         out: where to write what is delivered.
         as_json: whether to print JSON.
 
@@ -63,21 +65,25 @@ def optimize_model_at_server(
     }
     body |= task_request(model, None) | {"plan_only": plan_only}
     with open_server(settings) as server:
+        if state is not None:
+            body[WEIGHTS] = server.send_weights(state)
         run_id = server.submit_model(body, key=uuid.uuid4().hex)
         title = f"{'Planning' if plan_only else 'Optimizing'} {model} at {server.server}"
         return _follow(server, run_id, title, settings, out, as_json=as_json)
 
 
 def resume_model_at_server(
-    run_id: int, settings: Settings, *, server_flags: Mapping[str, object], as_json: bool
+    run_id: int, settings: Settings, *, server_flags: Mapping[str, object], state: Path | None, as_json: bool
 ) -> int:
-    """Have a server resume a run, and follow it.
+    """Have a server resume a run, and follow it. `state` is the file with its weights, if they are not kept any more.
 
     Raises:
         BadRequest, Unavailable: the server refuses, or does not answer.
     """
     refuse_flags(server_flags)
     with open_server(settings) as server:
+        if state is not None:
+            server.send_weights(state)
         server.resume_job(run_id)
         title = f"Going on with model run {run_id} at {server.server}"
         return _follow(server, run_id, title, settings, None, as_json=as_json)

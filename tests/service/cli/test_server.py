@@ -580,7 +580,7 @@ def test_a_batch_through_a_server_is_followed_job_by_job_and_shown_as_here(monke
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--state", "w.safetensors"], "--state: is the server's to set; leave it out with --server"),
+        (["--state", "none.safetensors"], "--state none.safetensors: cannot be read"),
         (["--plan", "--tasks", "here"], "--tasks: is the server's to set; leave it out with --server"),
         (["--platform", "cuda"], "platform 'cuda': whole models are for cpu"),
         (["--out", "no/where"], "--out no/where: folder no is not there; make it first"),

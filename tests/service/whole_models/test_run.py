@@ -39,6 +39,7 @@ from service.settings import Settings, load_settings, override
 from service.submissions.access import Principal, Role
 from service.submissions.jobs import resume_for
 from service.views.models import model_run_view
+from service.weights import read_state
 from service.whole_models import budget
 from service.whole_models import plan as plan_module
 from service.whole_models.assemble import Assembly, Kernel, Trial
@@ -50,7 +51,6 @@ from service.whole_models.report import region_rows, shape_rows
 from service.whole_models.run import ModelRun, worth_a_job
 from tasks.load import find_task
 from tasks.outcomes import candidate_hash
-from tasks.weights_file import read_weights
 from tests.support.fast_batches import coder, quick
 from tests.support.killable_jobs import Sandbox
 from tests.support.model_runs import (
@@ -629,44 +629,27 @@ def test_nothing_is_spent_on_a_model_that_cannot_be_judged_in_time(
         assert (run.status, run.batch_id, run.plan["too_slow"][:14]) == (JobStatus.FAILED, None, "a call takes 5")
 
 
-def test_a_run_goes_on_with_the_weights_that_it_began_with_and_where_they_are(
+def test_a_run_goes_on_with_the_weights_that_it_began_with_or_says_how_to_give_them_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
 ) -> None:
+    path, other = tmp_path / "w.safetensors", tmp_path / "other.safetensors"
+    path.write_bytes(state_file({"weight": ("F32", [1], b"abcd")}))
+    other.write_bytes(state_file({"weight": ("F32", [1], b"efgh")}))
     with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
-        path = tmp_path / "w.safetensors"
-        path.write_bytes(state_file({"weight": ("F32", [1], b"abcd")}))
         with store.write() as session:
-            digest = read_weights(path.read_bytes()).digest
-            jobs.update_options(session, run_id, state=str(path), weights=digest)
-        path.write_bytes(state_file({"weight": ("F32", [1], b"efgh")}))
-        with pytest.raises(BadRequest, match="holds other weights than when run 1 began"):
+            jobs.update_options(session, run_id, weights=read_state(path).digest)
+        with pytest.raises(BadRequest, match=r"are not kept.*kernelwright models resume 1 --state FILE"):
             carry_out(run_id, settings, store)
         failed = stored(store, run_id)
-        assert failed.status is JobStatus.FAILED
-        path.unlink()
-        with pytest.raises(BadRequest, match=r"w\.safetensors: cannot be read"):
+        assert failed.status is JobStatus.FAILED and not failed.plan, "no capture is made without them"
+        with pytest.raises(BadRequest, match=r"other\.safetensors: holds other weights than those that run 1 began"):
+            carry_out(run_id, settings, store, state=other)
+        with pytest.raises(BadRequest, match=r"are not kept"):
             carry_out(run_id, settings, store)
-        assert stored(store, run_id) == failed, "what cannot go on is left as it is"
-        with pytest.raises(Conflict, match="`kernelwright models resume 1` goes on"):
+        with pytest.raises(BadRequest, match="are not kept for local"):
             resume_for(Principal("u", Role.OPERATOR), run_id, settings=settings, store=store)
-        path.write_bytes(state_file({"weight": ("F32", [1], b"abcd")}))
-        assert carry_out(run_id, settings, store).run.status is JobStatus.DONE
-
-
-def test_a_worker_which_reads_no_weights_refuses_a_run_that_has_some(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
-) -> None:
-    with begun(monkeypatch, tmp_path, captured, [2.0]) as (run_id, settings, store):
-        with store.write() as session:
-            jobs.update_options(session, run_id, state="/weights.safetensors")
-        with store.read() as session:
-            task = task_of(jobs.get_job(session, run_id))
-        nothing: Any = None  # it is not asked for anything
-        context = EvaluationContext(task, nothing, nothing, settings)
-        run = ModelRun(store, run_id, this_process(), context, nothing, nothing, nothing, CancelToken())
-        with pytest.raises(BadRequest, match=r"has weights in .*`kernelwright models resume 1` goes on"):
-            run.run()
-        assert not stored(store, run_id).plan
+        assert stored(store, run_id) == failed, "what cannot go on is left as it is"
+        assert carry_out(run_id, settings, store, state=path).run.status is JobStatus.DONE
 
 
 def test_a_run_without_a_model_to_work_with_says_so_and_can_be_resumed(

@@ -41,6 +41,7 @@ from service.jobs.run import SANDBOX_UNAVAILABLE, JobRun
 from service.jobs.spec import MeasurementTarget, spec_of
 from service.settings import Settings, load_settings
 from service.submissions.enqueue import PRIORITIES
+from service.weights import WeightsReader
 from service.worker.context import WorkerContext
 from service.worker.main import GivenUp, _work
 from service.worker.queue import WorkQueue, job_workflow, open_queue, priority_of, queue_url
@@ -779,7 +780,17 @@ def test_a_worker_whose_work_was_told_to_stop_without_a_fault_of_its_own_ends(
     platform = load_platform("cpu")
     running = CancelGroup()
     worker = WorkerContext(
-        "w1", ME, platform, platform.device(), process_sandbox, settings, store, queue, running, changes
+        "w1",
+        ME,
+        platform,
+        platform.device(),
+        process_sandbox,
+        settings,
+        store,
+        queue,
+        running,
+        changes,
+        WeightsReader(store),
     )
     register(store)
     heartbeat = Heartbeat(store, lambda session: workers.record_heartbeat(session, "w1"))

@@ -24,6 +24,7 @@ from service.jobs.liveness import this_process
 from service.jobs.persistence import save_task
 from service.jobs.query import REMEASURED, get_job, show_job, worked_s
 from service.settings import load_settings
+from service.weights import WeightsReader
 from service.worker import remeasure
 from service.worker.context import WorkerContext
 from service.worker.queue import open_queue
@@ -66,7 +67,17 @@ def worker(shared_docker_sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.M
                 version="1",
             )
         yield WorkerContext(
-            "w1", ME, platform, platform.device(), shared_docker_sandbox, settings, store, queue, CancelGroup(), changes
+            "w1",
+            ME,
+            platform,
+            platform.device(),
+            shared_docker_sandbox,
+            settings,
+            store,
+            queue,
+            CancelGroup(),
+            changes,
+            WeightsReader(store),
         )
         changes.close()
         queue.close()

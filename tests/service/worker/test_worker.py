@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sqlite3
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import pytest
 from agents.replay import resume_state_from_events
 from db.evaluations import results
 from db.jobs import job_queue, jobs, model_runs
+from evaluator.referee.protocol.input_families import GIVEN_WEIGHTS
 from service.device_lock import hold_device, lock_paths
 from service.jobs.export import export_job
 from service.jobs.persistence import save_task
@@ -24,14 +26,20 @@ from service.jobs.query import cancel_job, read_full_events
 from service.mock_llm import Entry, Script, When, start_llm_server
 from service.mock_llm.server import LlmServer
 from service.settings import override
+from service.submissions.access import Principal, Role
 from service.submissions.enqueue import queue_model
+from service.submissions.evaluations import evaluate_for
+from service.submissions.models import submit_model_for
+from service.weights import keep_weights, source_of
 from service.worker.queue import queue_url
 from tasks.load import task_from_source
 from tasks.outcomes import candidate_hash
 from tasks.task import Task
+from tasks.weights_file import read_weights
 from tests.fakes import fenced
 from tests.support.forked_commands import CommandServer
 from tests.support.model_runs import MODEL
+from tests.support.weights import state_file
 from tests.support.worker_processes import OP, SECRET, Fleet, WorkerProcess, containers, fleet, moment, until
 
 pytestmark = pytest.mark.docker
@@ -48,6 +56,26 @@ class ModelNew(torch.nn.Module):
         return torch.zeros_like(x)
 """
 SLOW = WRONG.format(sleep_s=5)
+SCALED = """import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return torch.tanh(x) * self.scale
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+SCALED_NEW = SCALED.replace("Model(", "ModelNew(").replace("torch.tanh(x) * self.scale", "self.scale * x.tanh()")
 QUICK = WRONG.format(sleep_s=0)
 
 
@@ -306,6 +334,30 @@ def test_a_run_over_a_model_survives_its_worker_and_waits_for_its_regions_jobs(t
         assert len(regions) == len(run.regions) > 1
         assert all(each.status.value == "done" and each.user == "ann" for each in regions)
         assert model.stats()["replies"] == len(regions)
+
+
+def test_a_worker_holds_candidates_and_models_to_the_weights_that_a_job_names(there: Fleet) -> None:
+    given = read_weights(state_file({"scale": ("F32", [1], struct.pack("<f", 1.0))}))
+    other = read_weights(state_file({"other": ("F32", [1], b"????")}))
+    for weights in (given, other):
+        keep_weights(there.store, "ann", source_of(weights))
+    scaled = task_from_source(SCALED, name="scaled")
+    ann = Principal("ann", Role.SUBMITTER)
+    judged, _ = evaluate_for(ann, scaled, SCALED_NEW, weights=given.digest, settings=there.settings, store=there.store)
+    refused, _ = submit_model_for(
+        ann, scaled, options={}, plan_only=True, weights=other.digest, settings=there.settings, store=there.store
+    )
+    planned, _ = submit_model_for(
+        ann, scaled, options={}, plan_only=True, weights=given.digest, settings=there.settings, store=there.store
+    )
+    there.worker()
+    assert there.wait_for(judged, within_s=240).status.value == "done"
+    with there.store.read() as session:
+        (evaluation,) = results.list_evaluations(session, judged)
+    assert GIVEN_WEIGHTS in [check["inputs"] for check in evaluation.result["correctness"]["checks"]]
+    job = there.wait_for(refused, within_s=120)
+    assert job.status.value == "failed" and "scale" in str(job.error), "they are another model's"
+    assert there.wait_for(planned, within_s=120).stop_reason == "planned"
 
 
 def test_workers_of_one_device_take_turns(there: Fleet, model: LlmServer) -> None:

@@ -17,7 +17,9 @@ from db.tables import JobRow
 from service.database import open_store
 from service.jobs.query import get_job
 from service.settings import load_settings
+from tasks.weights_file import read_weights
 from tests.support import seeded_store
+from tests.support.weights import state_file
 from web.app import create_app
 from web.dependencies import Dependencies
 
@@ -26,7 +28,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]  # they s
 CHROMIUM = "/usr/bin/chromium"
 OP = "import torch\n\n\ndef op(x):\n    return x + 1\n\n\ndef get_inputs():\n    return [torch.randn(8)]\n"
 DESK = {"width": 1280, "height": 900}
-ASKED_FOR = re.compile("/nothing: .* status of 404|/submit: .* status of 422")  # what tests do on purpose
+# What tests do on purpose:
+ASKED_FOR = re.compile("/nothing: .* status of 404|/(submit|api/v1/weights): .* status of 422")
 PHONE = {"width": 360, "height": 780}
 
 
@@ -254,6 +257,28 @@ def test_a_file_is_read_into_the_form_and_checked(opened):
     expect(page.locator("#check-result")).to_contain_text("Valid")
     expect(page.locator("#source")).to_have_value(OP)
     expect(page.locator("#name")).to_have_value("my_op")
+
+
+def test_weights_are_sent_as_they_are_chosen_and_go_with_the_model(opened, made):
+    page = opened("/submit")
+    page.fill("#source", OP)
+    page.fill("#name", "with_weights")
+    page.select_option("#whole", "run")
+    page.get_by_text("Weights of a whole model").click()
+    page.set_input_files("#weights-file", {"name": "not.safetensors", "mimeType": "", "buffer": b"PK" * 20})
+    expect(page.locator("#weights-result")).to_contain_text("cannot be read as a safetensors file")
+    expect(page.get_by_role("button", name="Submit")).to_be_enabled()
+    file = state_file({"w": ("U8", [3 << 20], bytes(3 << 20))})  # more than the body of any other request
+    page.set_input_files("#weights-file", {"name": "w.safetensors", "mimeType": "", "buffer": file})
+    expect(page.locator("#weights-result")).to_contain_text("w.safetensors is kept for your runs")
+    digest = read_weights(file).digest
+    expect(page.locator("#weights")).to_have_value(digest)
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url(re.compile(r"/models/\d+$"))
+    expect(page.locator("dl.facts")).to_contain_text(digest[:8])
+    assert get_job(made.store, int(page.url.rpartition("/")[2])).options["weights"] == digest
+    page.goto(page.url.rpartition("/models/")[0] + "/submit")
+    expect(page.locator("#weights option").nth(1)).to_contain_text(f"{digest[:12]}, 3.0 MiB")
 
 
 def test_without_scripts_everything_can_be_read_and_submitted(opened, made):

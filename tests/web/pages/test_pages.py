@@ -826,6 +826,8 @@ def test_a_plan_alone_can_be_asked_for(fresh):
     [
         ({"platform": "cuda"}, "whole models are for cpu"),
         ({"kernel": "__global__ void f() {}"}, "goes with an op and not with a whole model"),
+        ({"weights": "a" * 64}, "are not kept for local; send the file first"),
+        ({"weights": "a" * 64, "whole": ""}, "weights: go with a whole model and not with an op"),
     ],
 )
 def test_what_cannot_be_asked_for_a_model_is_said(fresh, changes, said):

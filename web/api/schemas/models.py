@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from db.records import PLAN_ONLY, JobStatus, ModelRunHead, TaskHead
+from db.records import PLAN_ONLY, WEIGHTS, JobStatus, ModelRunHead, TaskHead
 from service.submissions.jobs import OPTIONS
 from service.views.evaluation import Ratio
 from service.views.models import ModelRunLine, ModelRunView, RegionLine, ShapeLine
-from web.api.parameters import TASK_REF
+from web.api.parameters import TASK_REF, WeightsDigest
 from web.api.schemas.jobs import TAGS_DESCRIPTION, JobTask, OpName, RunOptions, Source, body_form
 
 MODEL_EXAMPLE = """import torch
@@ -36,6 +36,7 @@ def get_init_inputs():
 
 class _ModelOptions(RunOptions):
     plan_only: bool = Field(default=False, description="Only find where time goes and what there is to gain.")
+    weights: WeightsDigest = None
 
 
 class ModelOfTask(_ModelOptions):
@@ -219,7 +220,7 @@ class ModelRunWhole(_Run):
         return cls(
             **_run(run),
             schema="kernelwright.model/1",
-            options={name: value for name, value in run.options.items() if name in (*OPTIONS, PLAN_ONLY)},
+            options={name: value for name, value in run.options.items() if name in (*OPTIONS, PLAN_ONLY, WEIGHTS)},
             plan=dict(run.plan),
             regions=[ModelRegion.of(line) for line in view.regions],
             shapes=[ModelShape.of(line) for line in view.shapes],

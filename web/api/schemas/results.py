@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from db.records import EvaluationRecord, LeaderboardEntry, WorkerRecord, WorkerStatus
-from web.api.parameters import TASK_REF, Reason
+from web.api.parameters import TASK_REF, Reason, WeightsDigest
 from web.api.schemas.jobs import MAX_SOURCE_CHARS, OP_EXAMPLE, TAGS_DESCRIPTION, OpName, Platform, Source, body_form
 
 _CANDIDATE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x, w):\n"
@@ -27,6 +27,7 @@ class _EvaluationOptions(BaseModel):
         default=None,
         description="Time the inputs of the task's `get_input_groups()[N]`. Such results get no rank.",
     )
+    weights: WeightsDigest = None
     tolerance: Literal["kernelbench"] | None = Field(
         default=None, description="Also report the result of this accuracy rule. It does not change the verdict."
     )

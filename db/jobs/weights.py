@@ -1,0 +1,124 @@
+"""The weights of models that users have sent, in parts, so that no transaction is long."""
+
+import json
+import zlib
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session
+
+from db.locks import lock_name
+from db.records import OPEN, WEIGHTS, WeightsRecord
+from db.tables import JobRow, WeightsPartRow, WeightsRow
+from db.types import utc_now
+from tasks.weights_file import WeightRow
+
+
+def begin_weights(
+    session: Session, user: str, digest: str, tensors: Sequence[WeightRow], *, size_bytes: int
+) -> frozenset[int]:
+    """Store that a user sends weights, unless they are there; the positions of the parts that are stored.
+
+    The caller has locked the user's weights (`lock_weights`).
+    """
+    if session.get(WeightsRow, (user, digest)) is None:
+        packed = zlib.compress(json.dumps([tensor.to_json() for tensor in tensors]).encode())
+        session.add(WeightsRow(user=user, digest=digest, tensors=packed, size_bytes=size_bytes, complete=False))
+    touch_weights(session, user, digest)
+    of_weights = WeightsPartRow.user == user, WeightsPartRow.digest == digest
+    return frozenset(session.scalars(select(WeightsPartRow.position).where(*of_weights)))
+
+
+def add_part(session: Session, user: str, digest: str, position: int, data: bytes) -> bool:
+    """Store a part of the bytes, unless it is there. The caller has locked the user's weights.
+
+    Returns:
+        False if the weights were removed meanwhile.
+    """
+    if session.get(WeightsRow, (user, digest)) is None:
+        return False
+    if session.get(WeightsPartRow, (user, digest, position)) is None:
+        session.add(WeightsPartRow(user=user, digest=digest, position=position, data=data))
+    return True
+
+
+def complete_weights(session: Session, user: str, digest: str) -> bool:
+    """Store that all parts are there; False if they are not."""
+    row = session.get(WeightsRow, (user, digest))
+    of_weights = WeightsPartRow.user == user, WeightsPartRow.digest == digest
+    held = session.scalar(select(func.sum(func.length(WeightsPartRow.data))).where(*of_weights)) or 0
+    if row is None or held != row.size_bytes:
+        return False
+    row.complete = True
+    return True
+
+
+def touch_weights(session: Session, user: str, digest: str) -> None:
+    """Store that weights are used now."""
+    _update(session, user, digest, used_at=utc_now())
+
+
+def lock_weights(session: Session, user: str) -> None:
+    """Lock a user's weights until the transaction ends."""
+    lock_name(session, "weights", user)
+
+
+def find_weights(session: Session, user: str, digest: str) -> WeightsRecord | None:
+    """What is known of weights; None if not all of them are there."""
+    row = session.get(WeightsRow, (user, digest))
+    return None if row is None or not row.complete else _record(row)
+
+
+def list_weights(session: Session, user: str) -> list[WeightsRecord]:
+    """A user's weights, those that were used last first."""
+    query = select(WeightsRow).where(WeightsRow.user == user, WeightsRow.complete)
+    return [_record(row) for row in session.scalars(query.order_by(WeightsRow.used_at.desc(), WeightsRow.digest))]
+
+
+def get_tensors(session: Session, user: str, digest: str) -> list[WeightRow]:
+    """The tensors of weights that are there."""
+    of_weights = WeightsRow.user == user, WeightsRow.digest == digest
+    packed = session.scalars(select(WeightsRow.tensors).where(*of_weights)).one()
+    return [WeightRow.from_json(row) for row in json.loads(zlib.decompress(packed))]
+
+
+def get_elements(session: Session, user: str, digest: str) -> bytes:
+    """The bytes of weights that are there."""
+    query = select(WeightsPartRow.data).where(WeightsPartRow.user == user, WeightsPartRow.digest == digest)
+    return b"".join(session.scalars(query.order_by(WeightsPartRow.position)))
+
+
+def stored_bytes(session: Session, user: str, *, but_for: str) -> int:
+    """The bytes that a user's weights take, with those that are on their way, and without those of one digest."""
+    others = WeightsRow.user == user, WeightsRow.digest != but_for
+    return int(session.scalar(select(func.sum(WeightsRow.size_bytes)).where(*others)) or 0)
+
+
+def is_wanted(session: Session, user: str, digest: str) -> bool:
+    """Whether a job that waits or runs works with weights."""
+    named = JobRow.user == user, JobRow.options[WEIGHTS].as_string() == digest
+    return session.scalar(select(JobRow.id).where(JobRow.status.in_(OPEN), *named).limit(1)) is not None
+
+
+def remove_weights(session: Session, user: str, digest: str) -> bool:
+    """Remove weights; False if there were none."""
+    gone = delete(WeightsRow).where(WeightsRow.user == user, WeightsRow.digest == digest).returning(WeightsRow.digest)
+    return session.scalar(gone) is not None
+
+
+def remove_unused(session: Session, before: datetime) -> int:
+    """Remove all users' weights that were last used before a moment and that no open job works with; their number."""
+    old = session.execute(select(WeightsRow.user, WeightsRow.digest).where(WeightsRow.used_at < before)).all()
+    unused = [(user, digest) for user, digest in old if not is_wanted(session, user, digest)]
+    for user, digest in unused:
+        remove_weights(session, user, digest)
+    return len(unused)
+
+
+def _update(session: Session, user: str, digest: str, **values: object) -> None:
+    session.execute(update(WeightsRow).where(WeightsRow.user == user, WeightsRow.digest == digest).values(**values))
+
+
+def _record(row: WeightsRow) -> WeightsRecord:
+    return WeightsRecord(row.user, row.digest, row.size_bytes, row.created_at, row.used_at)

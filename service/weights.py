@@ -1,0 +1,200 @@
+"""The weights of models: read from a file, kept in the store, and given to the jobs that name them."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from threading import Lock
+from typing import BinaryIO
+
+from sqlalchemy.orm import Session
+
+from db.jobs import weights as stored
+from db.records import WEIGHTS, JobRecord
+from db.store import Store
+from db.types import utc_now
+from service.errors import BadRequest, Conflict
+from tasks.weights_file import MAX_STATE_BYTES, WeightRow, Weights, WeightsError, digest_of, read_rows, read_weights
+
+PART_BYTES = 4 << 20
+"""The bytes that one transaction writes."""
+
+KEPT = timedelta(days=7)
+"""Weights that no job has read for so long, and that no open job works with, are removed when others are kept."""
+
+_TOUCHED_EVERY = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class WeightsSource:
+    """Weights that can be read in parts.
+
+    Attributes:
+        tensors: what the file's header names.
+        digest: `Weights.digest`.
+        size_bytes: the bytes of all tensors.
+        part: the bytes of the part at a position, `PART_BYTES` of them but for the last.
+    """
+
+    tensors: tuple[WeightRow, ...]
+    digest: str
+    size_bytes: int
+    part: Callable[[int], bytes]
+
+
+def read_state(path: Path) -> Weights:
+    """Read a file with the weights of a task's model.
+
+    Raises:
+        BadRequest: it cannot be read, is empty or larger than 2 GiB, or is no safetensors file.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_STATE_BYTES + 1)
+    except OSError as error:
+        raise BadRequest(f"--state {path}: cannot be read ({error.strerror}); name a .safetensors file") from error
+    if not data:
+        raise BadRequest(f"--state {path}: is empty; name a .safetensors file with the model's weights")
+    try:
+        return read_weights(data)
+    except WeightsError as error:
+        raise BadRequest(f"--state {path}: {error}") from error
+
+
+def source_of(weights: Weights) -> WeightsSource:
+    """Weights in memory in parts."""
+    elements = weights.elements
+    return WeightsSource(
+        weights.rows,
+        weights.digest,
+        len(elements),
+        lambda position: elements[position * PART_BYTES : (position + 1) * PART_BYTES],
+    )
+
+
+def source_of_file(file: BinaryIO, size_bytes: int) -> WeightsSource:
+    """The weights in a file of so many bytes, which is read once from its beginning, and again for each part.
+
+    Raises:
+        BadRequest: it is no safetensors file, or too large.
+    """
+    file.seek(0)
+    try:
+        tensors = read_rows(file, size_bytes)
+    except WeightsError as error:
+        raise BadRequest(f"the weights: {error}") from error
+    begin = file.tell()
+
+    def part(position: int) -> bytes:
+        file.seek(begin + position * PART_BYTES)
+        return file.read(PART_BYTES)
+
+    parts = itertools.takewhile(bool, (part(position) for position in itertools.count()))
+    return WeightsSource(tensors, digest_of(tensors, parts), size_bytes - begin, part)
+
+
+def keep_weights(
+    store: Store, user: str, source: WeightsSource, *, check: Callable[[Session], None] = lambda session: None
+) -> bool:
+    """Keep weights for jobs of a user. What was interrupted goes on with the parts that are missing.
+
+    Args:
+        store: the store.
+        user: the user.
+        source: the weights.
+        check: called in the first transaction, if they are not kept yet; what it raises ends this.
+
+    Returns:
+        Whether they were not kept before.
+
+    Raises:
+        Conflict: they were removed meanwhile.
+    """
+    digest = source.digest
+    with store.write(announce=False) as session:
+        stored.lock_weights(session, user)
+        if stored.find_weights(session, user, digest) is not None:
+            stored.touch_weights(session, user, digest)
+            return False
+        stored.remove_unused(session, utc_now() - KEPT)
+        check(session)
+        there = stored.begin_weights(session, user, digest, source.tensors, size_bytes=source.size_bytes)
+    removed = Conflict(f"the weights {digest[:12]} were removed while they were sent; send them again")
+    for position in range(-(-source.size_bytes // PART_BYTES)):
+        if position in there:
+            continue
+        data = source.part(position)
+        with store.write(announce=False) as session:
+            stored.lock_weights(session, user)
+            if not stored.add_part(session, user, digest, position, data):
+                raise removed
+    with store.write(announce=False) as session:
+        stored.lock_weights(session, user)
+        if not stored.complete_weights(session, user, digest):
+            raise removed
+    return True
+
+
+def require_weights(session: Session, user: str, digest: str) -> None:
+    """Refuse weights that are not kept for a user, in the transaction that stores a job which names them.
+
+    Raises:
+        BadRequest: they are not.
+    """
+    stored.lock_weights(session, user)
+    if stored.find_weights(session, user, digest) is None:
+        raise BadRequest(f"weights {digest[:12]}: are not kept for {user}; send the file first (PUT /api/v1/weights)")
+    stored.touch_weights(session, user, digest)
+
+
+class WeightsReader:
+    """Reads the weights of jobs from a store. Those that were read last stay in memory.
+
+    Args:
+        store: the store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._last: tuple[tuple[str, str], Weights] | None = None
+
+    def of(self, job: JobRecord) -> Weights | None:
+        """The weights that a job names; None if it names none.
+
+        Raises:
+            BadRequest: they are not kept any more.
+        """
+        if job.options.get(WEIGHTS) is None:
+            return None
+        named = job.user, str(job.options[WEIGHTS])
+        with self._lock:
+            if self._last is None or self._last[0] != named:
+                self._last = None  # two would be in memory otherwise
+                self._last = named, self._read(job.id, *named)
+            self._touch(*named)
+            return self._last[1]
+
+    def _read(self, job_id: int, user: str, digest: str) -> Weights:
+        with self._store.read() as session:
+            if stored.find_weights(session, user, digest) is None:
+                raise BadRequest(
+                    f"the weights of job {job_id} ({digest[:12]}) are not kept: they go {KEPT.days} days after their"
+                    f" last use; give them again: kernelwright models resume {job_id} --state FILE"
+                )
+            tensors = stored.get_tensors(session, user, digest)
+            weights = Weights(tuple(tensors), stored.get_elements(session, user, digest))
+        if weights.digest != digest:
+            raise BadRequest(
+                f"the weights of job {job_id} ({digest[:12]}) are damaged in the store; remove them"
+                f" (DELETE /api/v1/weights/{digest}) and send them anew"
+            )
+        return weights
+
+    def _touch(self, user: str, digest: str) -> None:
+        with self._store.read() as session:
+            found = stored.find_weights(session, user, digest)
+        if found is not None and found.used_at < utc_now() - _TOUCHED_EVERY:
+            with self._store.write(announce=False) as session:
+                stored.touch_weights(session, user, digest)
