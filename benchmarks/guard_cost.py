@@ -17,7 +17,7 @@ import torch
 
 from evaluator.platforms import load_platform
 from tests.support.put_back_models import captured, chosen, loaded, region
-from whole_models.put_back import bundle, put_back
+from whole_models.put_back import Variant, bundle, put_back
 
 RESULTS = Path(__file__).parent / "results"
 LAYERS = (1, 4, 16, 64)
@@ -78,7 +78,9 @@ def measure(layers: int, rounds: int) -> dict[str, float]:
     graph = found.graphs[0]
     operators = len(graph.nodes) // layers
     places = [[node.name for node in graph.nodes[n * operators : (n + 1) * operators]] for n in range(layers)]
-    module = loaded(bundle(put_back(source, found, chosen(graph, region(graph, "r01_layer", *places)))), "delivered")
+    module = loaded(
+        bundle(put_back(source, [Variant(found, chosen(graph, region(graph, "r01_layer", *places)))])), "delivered"
+    )
     original, ours = loaded(source).Model(), module.ModelNew()
     ours.load_state_dict(original.state_dict())
     x, other = torch.rand(8, 8), torch.rand(7, 8)

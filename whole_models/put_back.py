@@ -58,7 +58,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Variant:
-    """A model as it was captured with one list of inputs, and the kernels for such inputs."""
+    """A model as it was captured with one list of inputs, and regions of its graphs with a kernel each."""
 
     captured: Captured
     chosen: Sequence[Chosen]
@@ -71,19 +71,16 @@ class Delivered:
     files: Mapping[str, str]
 
 
-def put_back(source: str, captured: Captured, chosen: Sequence[Chosen], others: Sequence[Variant] = ()) -> Delivered:
+def put_back(source: str, variants: Sequence[Variant]) -> Delivered:
     """Write `model.py`, and `kernels/NAME.py` for each region.
 
     Args:
         source: the model's source.
-        captured: its graphs.
-        chosen: regions of these graphs, with a kernel each.
-        others: the same for inputs of other shapes. A call runs the first graph whose inputs are like its own.
+        variants: the model for each list of inputs. A call runs the first graph whose inputs are like its own.
 
     Raises:
         PutBackError: the source has no class `Model`, or the regions do not fit the graphs or each other.
     """
-    variants = [Variant(captured, chosen), *others]
     every = [each for variant in variants for each in variant.chosen]
     for each in every:
         if not _FILE_NAME.fullmatch(each.region.name):

@@ -336,7 +336,7 @@ def source_of(model_source: str, plan: Plan, kernels: Sequence[Kernel]) -> str:
 
 def files_with(model_source: str, plan: Plan, kernels: Sequence[Kernel]) -> Delivered:
     """A model with these kernels in place as the folder that is delivered."""
-    first, *others = [
+    variants = [
         Variant(
             each.captured,
             [
@@ -347,7 +347,7 @@ def files_with(model_source: str, plan: Plan, kernels: Sequence[Kernel]) -> Deli
         )
         for each in plan.every
     ]
-    return put_back(model_source, first.captured, first.chosen, others)
+    return put_back(model_source, variants)
 
 
 def _does_not_pay(decision: str, ratio: float | None) -> bool:

@@ -170,7 +170,7 @@ def norms(found: Captured) -> list[Chosen]:
 @pytest.fixture(scope="module")
 def of_norms() -> Delivered:
     found = captured(NORMS)
-    return put_back(NORMS, found, norms(found))
+    return put_back(NORMS, [Variant(found, norms(found))])
 
 
 @pytest.fixture
@@ -354,7 +354,7 @@ def test_a_configuration_that_is_changed_later_is_noticed(tmp_path, change):
     found = captured(CONFIGURED)
     graph = found.graphs[0]
     where = region(graph, "r01_all", [node.name for node in graph.nodes])
-    module = delivered_module(tmp_path, put_back(CONFIGURED, found, chosen(graph, where)))
+    module = delivered_module(tmp_path, put_back(CONFIGURED, [Variant(found, chosen(graph, where))]))
     user = loaded(CONFIGURED)
     ours, theirs = module.Model(module.Config()), user.Model(user.Config())
     x = torch.randn(2, 4)
@@ -506,7 +506,7 @@ def test_a_weight_under_two_names_that_becomes_two_weights_is_noticed(tmp_path, 
     found = captured(TIED)
     graph = found.graphs[0]
     where = region(graph, "r01_all", [node.name for node in graph.nodes])
-    module = delivered_module(tmp_path, put_back(TIED, found, chosen(graph, where)))
+    module = delivered_module(tmp_path, put_back(TIED, [Variant(found, chosen(graph, where))]))
     ours, theirs = pair(module, TIED)
     x = torch.randn(2, 4)
     assert runs_kernels(ours, theirs, x, name="r01_all") == 1
@@ -538,7 +538,7 @@ def test_a_kernel_that_keeps_what_its_first_call_computes_of_the_weights_is_made
         "    def first(self):\n        if self.kept is None:\n"
         "            self.kept = self.w0.detach().clone()\n        return self.kept\n\n    def forward",
     )
-    module = delivered_module(tmp_path, put_back(NORMS, found, [Chosen(each.region, source)]))
+    module = delivered_module(tmp_path, put_back(NORMS, [Variant(found, [Chosen(each.region, source)])]))
     ours, theirs = pair(module, NORMS)
     for way in WAYS.values():
         assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
@@ -558,7 +558,7 @@ def test_weights_made_in_inference_mode_whose_changes_nobody_counts_are_seen(tmp
     )
     keeps = "self.kept = self.w0 * 1 if self.kept is None else self.kept\n        calls.append(1)"
     text = text.replace("calls.append(1)", keeps).replace("* self.w0", "* self.kept")
-    module = delivered_module(tmp_path, put_back(NORMS, found, [Chosen(where, text)]))
+    module = delivered_module(tmp_path, put_back(NORMS, [Variant(found, [Chosen(where, text)])]))
     with torch.inference_mode():
         ours, theirs = pair(module, NORMS)
         x = torch.randn(4, 16)
@@ -572,7 +572,7 @@ def test_kernels_are_made_once_as_long_as_weights_stay(tmp_path):
     found = captured(NORMS)
     (each,) = norms(found)
     source = each.kernel_source.replace("super().__init__()", "super().__init__(); made.append(1)") + "\nmade = []\n"
-    module = delivered_module(tmp_path, put_back(NORMS, found, [Chosen(each.region, source)]))
+    module = delivered_module(tmp_path, put_back(NORMS, [Variant(found, [Chosen(each.region, source)])]))
     ours, theirs = pair(module, NORMS)
     made = sys.modules["model_r01_rms_norm"].made
     assert len(made) == 2  # when the model is made: compiling takes time, and the first call should not
@@ -586,13 +586,17 @@ def test_a_kernel_with_other_names_for_its_weights(tmp_path):
     found = captured(NORMS)
     (each,) = norms(found)
     renamed = each.kernel_source.replace("self.w0", "self.gain")
-    module = delivered_module(tmp_path, put_back(NORMS, found, [Chosen(each.region, renamed, (("w0", "gain"),))]))
+    module = delivered_module(
+        tmp_path, put_back(NORMS, [Variant(found, [Chosen(each.region, renamed, (("w0", "gain"),))])])
+    )
     assert runs_kernels(*pair(module, NORMS), torch.randn(4, 16)) == 2
     listed = each.kernel_source.replace("self.w0 = torch.nn.Parameter(", "self.all = list([").replace("32))", "32)])")
     listed = listed.replace("self.w0", "self.all[0]")
-    module = delivered_module(tmp_path, put_back(NORMS, found, [Chosen(each.region, listed, (("w0", "all[0]"),))]))
+    module = delivered_module(
+        tmp_path, put_back(NORMS, [Variant(found, [Chosen(each.region, listed, (("w0", "all[0]"),))])])
+    )
     assert runs_kernels(*pair(module, NORMS), torch.randn(4, 16)) == 2
-    module = delivered_module(tmp_path, put_back(NORMS, found, [Chosen(each.region, renamed)]))
+    module = delivered_module(tmp_path, put_back(NORMS, [Variant(found, [Chosen(each.region, renamed)])]))
     with pytest.raises(RuntimeError, match="the kernel r01_rms_norm has no parameter w0"):
         module.Model(16)
 
@@ -650,7 +654,7 @@ def test_batch_norm_in_training_mode_changes_its_buffers_as_the_original(tmp_pat
     tail = [*last, *itertools.chain(*(graph.users_of[name] for name in last))]
     first = [node.name for node in graph.nodes if node.operator in ("aten.mul.Tensor", "aten.add.Tensor")][:1]
     regions = [region(graph, "r01_rms_norm", tail), region(graph, "r02_scale", first)]
-    module = delivered_module(tmp_path, put_back(BATCH_NORM, found, chosen(graph, *regions)))
+    module = delivered_module(tmp_path, put_back(BATCH_NORM, [Variant(found, chosen(graph, *regions))]))
     ours, theirs = pair(module, BATCH_NORM)
     for _ in range(4):
         assert runs_kernels(ours, theirs, torch.randn(8, 6)) == 1
@@ -683,7 +687,7 @@ def get_init_inputs():
     found = captured(source)
     graph = found.graphs[0]
     where = region(graph, "r01_all", [node.name for node in graph.nodes if node.operator == "aten.relu.default"])
-    module = delivered_module(tmp_path, put_back(source, found, chosen(graph, where)))
+    module = delivered_module(tmp_path, put_back(source, [Variant(found, chosen(graph, where))]))
     ours, theirs = pair(module, source)
     for _ in range(2):
         assert runs_kernels(ours, theirs, torch.randn(4), name="r01_all") == 1
@@ -698,7 +702,7 @@ def test_a_kernel_that_takes_buffers_which_calls_change_is_made_once(tmp_path):
         graph.input_of[name].path for _, name in where.occurrences[0].weights
     }
     source = kernel(graph, where).replace("super().__init__()", "super().__init__(); made.append(1)") + "\nmade = []\n"
-    module = delivered_module(tmp_path, put_back(BATCH_NORM, found, [Chosen(where, source)]))
+    module = delivered_module(tmp_path, put_back(BATCH_NORM, [Variant(found, [Chosen(where, source)])]))
     ours, theirs = pair(module, BATCH_NORM)
     for _ in range(3):
         assert runs_kernels(ours, theirs, torch.randn(8, 6), name="r01_all") == 1
@@ -740,7 +744,7 @@ def test_weights_that_changed_before_a_call_that_was_refused_are_taken_by_the_ne
     found = captured(SCALED)
     graph = found.graphs[0]
     where = region(graph, "r01_scale", [graph.nodes[0].name])
-    module = delivered_module(tmp_path, put_back(SCALED, found, [Chosen(where, KEEPS)]))
+    module = delivered_module(tmp_path, put_back(SCALED, [Variant(found, [Chosen(where, KEEPS)])]))
     ours, theirs = pair(module, SCALED)
     x = torch.randn(2, 4)
     assert runs_kernels(ours, theirs, x, name="r01_scale") == 1
@@ -779,7 +783,7 @@ def test_a_buffer_that_another_graph_changes_is_taken_anew(tmp_path):
         scale(few, "r01_scale", keeps),
         scale(many, "g0_r01_scale", keeps.replace("self.kept is None", "True")),
     )
-    module = delivered_module(tmp_path, put_back(source, few, kept, [Variant(many, plain)]))
+    module = delivered_module(tmp_path, put_back(source, [Variant(few, kept), Variant(many, plain)]))
     ours, theirs = pair(module, source)
     for rows, name in ((2, "r01_scale"), (2, "r01_scale"), (8, "g0_r01_scale"), (2, "r01_scale"), (8, "g0_r01_scale")):
         assert runs_kernels(ours, theirs, torch.randn(rows, 4), name=name) == 1
@@ -793,14 +797,14 @@ def of_parts() -> Delivered:
     for number, graph in enumerate(found.graphs):
         nodes = [node.name for node in graph.nodes if "linear" not in node.operator]
         every += chosen(graph, region(graph, f"r0{number + 1}_tail", nodes))
-    return put_back(PARTS, found, every)
+    return put_back(PARTS, [Variant(found, every)])
 
 
 @pytest.fixture(scope="module")
 def of_two_shapes() -> Delivered:
     few, many = captured(NORMS), captured(NORMS, inputs=[torch.randn(9, 16)])
     more = [put_back_models.with_name(each, "g0_rms_norm") for each in norms(many)]
-    return put_back(NORMS, few, norms(few), [Variant(many, more)])
+    return put_back(NORMS, [Variant(few, norms(few)), Variant(many, more)])
 
 
 def test_a_call_runs_the_graph_for_the_shapes_of_its_inputs(tmp_path, of_two_shapes):
@@ -833,7 +837,7 @@ def test_graphs_for_other_shapes_may_be_of_other_parts_of_the_model(tmp_path):
             every += chosen(graph, region(graph, f"{prefix}{number + 1}_tail", nodes))
         return every
 
-    delivered = put_back(source, whole, tails(whole, "r0"), [Variant(parts, tails(parts, "g0_r0"))])
+    delivered = put_back(source, [Variant(whole, tails(whole, "r0")), Variant(parts, tails(parts, "g0_r0"))])
     ours, theirs = pair(delivered_module(tmp_path, delivered), source)
     for _ in range(2):
         assert runs_kernels(ours, theirs, torch.randn(3, 8), name="r01_tail") == 1
@@ -845,7 +849,7 @@ def test_graphs_for_other_shapes_may_be_of_other_parts_of_the_model(tmp_path):
 def test_variants_whose_regions_share_a_name_are_refused():
     few = captured(NORMS)
     with pytest.raises(PutBackError, match="two regions have the same name"):
-        put_back(NORMS, few, norms(few), [Variant(few, norms(few))])
+        put_back(NORMS, [Variant(few, norms(few)), Variant(few, norms(few))])
 
 
 def test_parts_of_a_model_that_could_not_be_exported_whole(tmp_path, of_parts):
@@ -870,7 +874,9 @@ def test_trees_of_arguments_and_results(tmp_path):
     found = captured(TREES)
     graph = found.graphs[0]
     nodes = [node.name for node in graph.nodes if node.operator in ("aten.add.Tensor", "aten.tanh.default")][:2]
-    module = delivered_module(tmp_path, put_back(TREES, found, chosen(graph, region(graph, "r01_tanh", nodes))))
+    module = delivered_module(
+        tmp_path, put_back(TREES, [Variant(found, chosen(graph, region(graph, "r01_tanh", nodes)))])
+    )
     ours, theirs = pair(module, TREES)
     user = loaded(TREES)
     (a, b), options = user.get_inputs()
@@ -898,7 +904,7 @@ def get_init_inputs():
     found = captured(source)
     graph = found.graphs[0]
     where = region(graph, "r01_all", [node.name for node in graph.nodes])
-    module = delivered_module(tmp_path, put_back(source, found, chosen(graph, where)))
+    module = delivered_module(tmp_path, put_back(source, [Variant(found, chosen(graph, where))]))
     ours, theirs = pair(module, source)
     inputs = torch.randn(2, 4), torch.randn(2, 4)
     assert runs_kernels(ours, theirs, inputs, name="r01_all") == 1
@@ -911,7 +917,9 @@ def test_scalars_are_equal_to_what_was_captured(tmp_path):
     found = captured(source, inputs=((a, b), options, 2.0, True))
     graph = found.graphs[0]
     nodes = [node.name for node in graph.nodes if node.operator == "aten.tanh.default"]
-    module = delivered_module(tmp_path, put_back(source, found, chosen(graph, region(graph, "r01_tanh", nodes))))
+    module = delivered_module(
+        tmp_path, put_back(source, [Variant(found, chosen(graph, region(graph, "r01_tanh", nodes)))])
+    )
     ours, theirs = pair(module, source)
     assert runs_kernels(ours, theirs, (a, b), options, 2.0, True, name="r01_tanh") == 1
     assert runs_kernels(ours, theirs, (a, b), options, 2.5, True, name="r01_tanh") == 0
@@ -939,7 +947,9 @@ def get_init_inputs():
     found = captured(source)
     graph = found.graphs[0]
     for names in ([node.name for node in graph.nodes if node.operator == "aten.mul.Tensor"][-1:], ["sub"]):
-        module = delivered_module(tmp_path, put_back(source, found, chosen(graph, region(graph, "r01_late", names))))
+        module = delivered_module(
+            tmp_path, put_back(source, [Variant(found, chosen(graph, region(graph, "r01_late", names)))])
+        )
         ours, theirs = pair(module, source)
         x = torch.randn(2, 3)
         with torch.no_grad():
@@ -991,7 +1001,7 @@ class ModelNew(torch.nn.Module):
         NORM(x.data_ptr(), self.w0.data_ptr(), y.data_ptr(), 4, 16)
         return y
 '''
-    delivered = put_back(NORMS, found, [Chosen(each.region, source)])
+    delivered = put_back(NORMS, [Variant(found, [Chosen(each.region, source)])])
     assert delivered.files["kernels/r01_rms_norm.py"] == source
     module = delivered_module(tmp_path, delivered)
     ours, theirs = pair(module, NORMS)
@@ -1016,7 +1026,7 @@ def test_every_choice_of_regions_gives_the_same_model(tmp_path):
     every = chosen(graph, *(region(graph, f"r0{number}_piece", nodes) for number, nodes in enumerate(pieces)))
     for count in range(len(every) + 1):
         for some in itertools.combinations(every, count):
-            module = delivered_module(tmp_path, put_back(NORMS, found, some))
+            module = delivered_module(tmp_path, put_back(NORMS, [Variant(found, some)]))
             ours, theirs = pair(module, NORMS)
             with torch.no_grad():
                 x = torch.randn(4, 16)
@@ -1025,7 +1035,10 @@ def test_every_choice_of_regions_gives_the_same_model(tmp_path):
                 assert calls(each.region.name) == 1
     whole = chosen(graph, region(graph, "r01_whole", names))
     assert (
-        runs_kernels(*pair(delivered_module(tmp_path, put_back(NORMS, found, whole)), NORMS), x, name="r01_whole") == 1
+        runs_kernels(
+            *pair(delivered_module(tmp_path, put_back(NORMS, [Variant(found, whole)])), NORMS), x, name="r01_whole"
+        )
+        == 1
     )
 
 
@@ -1059,14 +1072,14 @@ def get_init_inputs():
     )
     apart = chosen(graph, region(graph, "r02_apart", ["sin", "tanh"]))
     for each in (some, apart, [*some, *apart]):
-        module = delivered_module(tmp_path, put_back(source, found, each))
+        module = delivered_module(tmp_path, put_back(source, [Variant(found, each)]))
         ours, theirs = pair(module, source)
         inputs = loaded(source).get_inputs()
         assert runs_kernels(ours, theirs, *inputs, name=each[0].region.name) == 1
     around = region(graph, "r03_both", ["exp", "add"])
     between = region(graph, "r04_between", ["mul", "sin"])
     with pytest.raises(PutBackError, match="need each other's results: r03_both"):
-        put_back(source, found, chosen(graph, around, between))
+        put_back(source, [Variant(found, chosen(graph, around, between))])
 
 
 def test_apply_and_remove_on_a_live_model_of_another_file(norms_module):
@@ -1120,7 +1133,7 @@ def test_the_source_s_own_names_stay_its_own(tmp_path):
     found = captured(HOSTILE)
     graph = found.graphs[0]
     names = [node.name for node in graph.nodes][1:3]
-    delivered = put_back(HOSTILE, found, chosen(graph, region(graph, "r01_tail", names)))
+    delivered = put_back(HOSTILE, [Variant(found, chosen(graph, region(graph, "r01_tail", names)))])
     module = delivered_module(tmp_path, delivered)
     assert (module._kw_source, module.OriginalModel, module.torch) == ("mine", 5, "shadowed")
     ours, theirs = pair(module, HOSTILE)
@@ -1139,7 +1152,7 @@ def test_the_source_s_own_names_stay_its_own(tmp_path):
 def test_a_source_that_imports_all_names_of_a_module(tmp_path):
     source = NORMS.replace("import torch\n", "import torch\nfrom torch import *\n")
     found = captured(source)
-    delivered = put_back(source, found, norms(found))
+    delivered = put_back(source, [Variant(found, norms(found))])
     assert "# Kernel r01_rms_norm (chain), place 2 of 2: second_norm" in delivered.files["model.py"]
     module = delivered_module(tmp_path, delivered)
     assert runs_kernels(*pair(module, source), torch.randn(4, 16)) == 2
@@ -1192,7 +1205,7 @@ def test_a_source_that_imitates_the_added_text_is_kept_apart(tmp_path):
     )
     source = NORMS.replace("\n\nclass Norm", imitation + "\n\nclass Norm", 1)
     found = captured(source)
-    delivered = put_back(source, found, norms(found))
+    delivered = put_back(source, [Variant(found, norms(found))])
     assert runs_kernels(*pair(delivered_module(tmp_path, delivered), source), torch.randn(4, 16)) == 2
     candidate = loaded(bundle(delivered), "candidate")
     assert candidate.TEXT == sys.modules["model"].TEXT
@@ -1206,18 +1219,18 @@ def test_what_does_not_fit_is_refused():
     graph = found.graphs[0]
     (each,) = norms(found)
     with pytest.raises(PutBackError, match="no class Model"):
-        put_back(NORMS.replace("class Model(", "class Other("), found, [each])
+        put_back(NORMS.replace("class Model(", "class Other("), [Variant(found, [each])])
     with pytest.raises(PutBackError, match="not Python"):
-        put_back("class Model(:", found, [each])
+        put_back("class Model(:", [Variant(found, [each])])
     with pytest.raises(PutBackError, match="same name"):
-        put_back(NORMS, found, [each, each])
+        put_back(NORMS, [Variant(found, [each, each])])
     with pytest.raises(PutBackError, match="is in two regions"):
-        put_back(NORMS, found, [each, *chosen(graph, region(graph, "r02_other", each.region.nodes[-1:]))])
+        put_back(NORMS, [Variant(found, [each, *chosen(graph, region(graph, "r02_other", each.region.nodes[-1:]))])])
     for name in ("../up", "r01/x", "", "r01\n", "R01", "r" * 200):
         with pytest.raises(PutBackError, match="no name of a file"):
-            put_back(NORMS, found, [put_back_models.with_name(each, name)])
+            put_back(NORMS, [Variant(found, [put_back_models.with_name(each, name)])])
     with pytest.raises(PutBackError, match="no graph"):
-        put_back(NORMS, found, [put_back_models.with_graph(each, "first")])
+        put_back(NORMS, [Variant(found, [put_back_models.with_graph(each, "first")])])
     for changed, word in (
         ({"outputs": ()}, "outputs that are not in its graph"),
         ({"outputs": ("nothing",)}, "outputs that are not in its graph"),
@@ -1227,9 +1240,9 @@ def test_what_does_not_fit_is_refused():
         ({"outputs": each.region.nodes[:1]}, "does not give back"),
     ):
         with pytest.raises(PutBackError, match=word):
-            put_back(NORMS, found, [put_back_models.with_first_place(each, **changed)])
+            put_back(NORMS, [Variant(found, [put_back_models.with_first_place(each, **changed)])])
     with pytest.raises(PutBackError, match="no name of a weight"):
-        put_back(NORMS, found, [Chosen(each.region, each.kernel_source, (("w0", "x; import os"),))])
+        put_back(NORMS, [Variant(found, [Chosen(each.region, each.kernel_source, (("w0", "x; import os"),))])])
 
 
 def test_no_kernel_may_draw_random_numbers():
@@ -1239,12 +1252,12 @@ def test_no_kernel_may_draw_random_numbers():
     random = [node.name for node in graph.nodes if not node.pure]
     assert random
     with pytest.raises(PutBackError, match="which no kernel may compute"):
-        put_back(source, found, [Chosen(where := region(graph, "r01_drop", random), kernel(graph, where))])
+        put_back(source, [Variant(found, [Chosen(where := region(graph, "r01_drop", random), kernel(graph, where))])])
 
 
 def test_no_kernel_at_all(tmp_path):
     found = captured(NORMS)
-    delivered = put_back(NORMS, found, [])
+    delivered = put_back(NORMS, [Variant(found, [])])
     assert list(delivered.files) == ["model.py"]
     module = delivered_module(tmp_path, delivered)
     ours, theirs = pair(module, NORMS)
