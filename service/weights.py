@@ -23,6 +23,9 @@ PART_BYTES = 4 << 20
 KEPT = timedelta(days=7)
 """Weights that no job has read for so long, and that no open job works with, are removed when others are kept."""
 
+_PATH = "state"
+"""The option in which older versions stored the file with a run's weights."""
+
 _TOUCHED_EVERY = timedelta(hours=1)
 
 
@@ -148,6 +151,12 @@ def require_weights(session: Session, user: str, digest: str) -> None:
     stored.touch_weights(session, user, digest)
 
 
+def has_weights(session: Session, job: JobRecord) -> bool:
+    """Whether the weights that a job names are kept, if it names any."""
+    digest = job.options.get(WEIGHTS)
+    return digest is None or stored.find_weights(session, job.user, str(digest)) is not None
+
+
 class WeightsReader:
     """Reads the weights of jobs from a store. Those that were read last stay in memory.
 
@@ -167,6 +176,10 @@ class WeightsReader:
             BadRequest: they are not kept any more.
         """
         if job.options.get(WEIGHTS) is None:
+            if job.options.get(_PATH) is not None:
+                raise BadRequest(
+                    f"job {job.id} was begun by an older version with weights that it did not name; start anew"
+                )
             return None
         named = job.user, str(job.options[WEIGHTS])
         with self._lock:

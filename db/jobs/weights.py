@@ -14,6 +14,9 @@ from db.tables import JobRow, WeightsPartRow, WeightsRow
 from db.types import utc_now
 from tasks.weights_file import WeightRow
 
+ROW_BYTES = 64 << 10
+"""What weights count beside their bytes, so that a limit on bytes bounds their number, too."""
+
 
 def begin_weights(
     session: Session, user: str, digest: str, tensors: Sequence[WeightRow], *, size_bytes: int
@@ -91,8 +94,9 @@ def get_elements(session: Session, user: str, digest: str) -> bytes:
 
 def stored_bytes(session: Session, user: str, *, but_for: str) -> int:
     """The bytes that a user's weights take, with those that are on their way, and without those of one digest."""
+    taken = func.sum(WeightsRow.size_bytes + func.length(WeightsRow.tensors) + ROW_BYTES)
     others = WeightsRow.user == user, WeightsRow.digest != but_for
-    return int(session.scalar(select(func.sum(WeightsRow.size_bytes)).where(*others)) or 0)
+    return int(session.scalar(select(taken).where(*others)) or 0)
 
 
 def is_wanted(session: Session, user: str, digest: str) -> bool:
@@ -109,11 +113,18 @@ def remove_weights(session: Session, user: str, digest: str) -> bool:
 
 def remove_unused(session: Session, before: datetime) -> int:
     """Remove all users' weights that were last used before a moment and that no open job works with; their number."""
-    old = session.execute(select(WeightsRow.user, WeightsRow.digest).where(WeightsRow.used_at < before)).all()
-    unused = [(user, digest) for user, digest in old if not is_wanted(session, user, digest)]
-    for user, digest in unused:
-        remove_weights(session, user, digest)
-    return len(unused)
+    names = WeightsRow.user, WeightsRow.digest
+    old = session.execute(select(*names).where(WeightsRow.used_at < before).order_by(*names)).all()
+    removed = 0
+    for user, digest in old:
+        if is_wanted(session, user, digest):
+            continue
+        # A job that names them may be stored at this moment: it has touched them, so that they are not old any more.
+        unused = delete(WeightsRow).where(
+            WeightsRow.user == user, WeightsRow.digest == digest, WeightsRow.used_at < before
+        )
+        removed += session.scalar(unused.returning(WeightsRow.digest)) is not None
+    return removed
 
 
 def _update(session: Session, user: str, digest: str, **values: object) -> None:

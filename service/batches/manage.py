@@ -113,10 +113,10 @@ def queue_batch(session: Session, spec: BatchSpec, plan: BatchPlan, *, user: str
     """Store a planned batch and all its jobs in the caller's transaction, and return its id."""
     kept = spec.model_dump(mode="json", exclude_none=True) | {"refused": [list(pair) for pair in plan.refused]}
     tasks = {_key(job.task): job.task for job in plan.jobs}
+    for digest in sorted({each.weights for each in plan.jobs if each.weights is not None}):
+        require_weights(session, user, digest)  # before the tasks, as all who queue jobs do
     # Tasks are stored before the queue is locked, and always in the same order (db.locks).
     ids = {key: save_task(session, tasks[key]) for key in sorted(tasks)}
-    for digest in sorted({each.weights for each in plan.jobs if each.weights is not None}):
-        require_weights(session, user, digest)
     batch_id = batches.add_batch(session, name=spec.name, user=user, spec=kept, budget_usd=spec.budget_usd)
     new = [
         job_queue.NewJob(

@@ -86,13 +86,14 @@ def reevaluate(
     """Queue a job that evaluates a candidate of `job_id` again.
 
     The new job names the original job and its model, so that the result counts for that model. A candidate that ran in
-    Docker runs only in Docker again.
+    Docker runs only in Docker again, and one that was held to given weights is held to them again.
 
     Returns:
         The job's id, and False if an earlier request with this key had queued it.
 
     Raises:
         NotInStore: there is no such job, or it has no such candidate.
+        BadRequest: the weights of the job are not kept for this user.
         NotAllowed, QuotaExceeded: the token does not allow it.
     """
     require(principal, Role.SUBMITTER)
@@ -102,6 +103,9 @@ def reevaluate(
         source = results.get_candidate_source(session, job_id, candidate_hash)
         check_quota(session, principal, [None])
         options = {"candidate_hash": candidate_hash, "of_job": job.options.get("of_job", job_id)}
+        if (weights := job.options.get(WEIGHTS)) is not None:
+            require_weights(session, principal.user, str(weights))
+            options[WEIGHTS] = weights
         if DOCKER in (job.sandbox, job.options.get(SANDBOX)):
             options[SANDBOX] = DOCKER
         return _queue(session, principal, job.task.id, job.platform, options, source, model=job.model)

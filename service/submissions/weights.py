@@ -46,7 +46,7 @@ def send_weights_for(
 
     def check(session: Session) -> None:
         others = stored.stored_bytes(session, principal.user, but_for=source.digest)
-        _check_room(principal, others + source.size_bytes, settings)
+        _check_room(principal, others + size_bytes + stored.ROW_BYTES, settings)
 
     new = keep_weights(store, principal.user, source, check=check)
     return get_weights_for(principal, source.digest, store=store), new

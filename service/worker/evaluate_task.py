@@ -48,7 +48,7 @@ def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], c
         settings_of(job, worker.settings),
         rules=() if tolerance is None else (str(tolerance),),
         cold=bool(job.options.get("cold")),
-        weights=worker.weights.of(job),
+        weights=retry_store(lambda: worker.weights.of(job), cancel),
         shape_group=arguments.get("shape_group", job.options.get("shape_group")),
     )
     with cancel_when(lambda: _ended(worker, job_id), cancel, "cancelled", changes=worker.changes):

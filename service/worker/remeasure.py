@@ -19,6 +19,7 @@ from service.evaluation_context import EvaluationContext
 from service.jobs.persistence import outcome_of, save_evaluation
 from service.jobs.query import REMEASURED
 from service.jobs.spec import settings_of, task_of
+from service.weights import has_weights
 from service.worker.context import WorkerContext
 from tasks.outcomes import NOISY, is_ranked
 
@@ -93,6 +94,7 @@ class Remeasurer:
         with worker.store.read() as session:
             job = jobs.get_job(session, found.job_id)
         about = {"job": job.id, "candidate": found.candidate_hash[:16]}
+        weights = worker.weights.of(job)
         log.info("a noisy result is measured again", extra=about)
         tolerance = job.options.get("tolerance")
         context = EvaluationContext(
@@ -102,6 +104,7 @@ class Remeasurer:
             settings_of(job, worker.settings),
             rules=() if tolerance is None else (str(tolerance),),
             cold=bool(job.options.get("cold")),
+            weights=weights,
         )
         evaluation = context.evaluate(found.source, on_progress=lambda _: None, cancel=cancel)
         with worker.store.write() as session:
@@ -124,7 +127,10 @@ class Remeasurer:
         return True
 
     def _noisy(self) -> EvaluationRecord | None:
-        """The best evaluation of the newest job of this device for which it is noisy and has tries left."""
+        """The best evaluation of the newest job of this device for which it is noisy and has tries left.
+
+        Jobs whose weights are not kept any more are left out.
+        """
         worker = self._worker
         with worker.store.read() as session:
             newest = results.list_newest_best(
@@ -136,7 +142,9 @@ class Remeasurer:
             )
             for job_id, evaluation_id, tags in newest:
                 mends = NOISY in tags and is_ranked(tag for tag in tags if tag != NOISY)
-                if mends and len(results.list_events(session, job_id, kinds=[REMEASURED])) < MOST_TRIES:
+                if not mends or len(results.list_events(session, job_id, kinds=[REMEASURED])) >= MOST_TRIES:
+                    continue
+                if has_weights(session, jobs.get_job(session, job_id)):
                     return results.get_evaluation(session, evaluation_id)
         return None
 

@@ -1,6 +1,7 @@
 """Weights in the store: sent in parts, kept for one user, read by jobs, and removed when nobody has use for them."""
 
 import io
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -169,6 +170,28 @@ def test_weights_that_nobody_has_used_for_days_are_removed_when_others_are_kept(
     age(store, KEPT + timedelta(hours=1))
     keep_weights(store, "cyd", source_of(unused))
     assert kept(store) == [wanted.digest], "a job that waits works with them"
+
+
+def test_weights_that_a_job_names_while_they_are_to_be_removed_stay(store: Store) -> None:
+    weights = read_weights(FILE)
+    keep_weights(store, "bob", source_of(weights))
+    age(store, KEPT + timedelta(hours=1))
+    with ThreadPoolExecutor(1) as pool:
+        with store.write() as session:
+            require_weights(session, "bob", weights.digest)
+            session.flush()
+            sends = pool.submit(keep_weights, store, "ann", source_of(read_weights(OTHER)))
+            time.sleep(1)  # it waits by then, for the row or for its turn to write
+        assert sends.result(30)
+    assert kept(store, "bob") == [weights.digest]
+
+
+def test_a_run_that_an_older_version_began_with_a_file_is_not_resumed_without_weights(store: Store) -> None:
+    job = job_with(store, "")
+    with store.write() as session:
+        jobs.update_options(session, job.id, weights=None, state="/w.safetensors")
+    with store.read() as session, pytest.raises(BadRequest, match="begun by an older version"):
+        WeightsReader(store).of(jobs.get_job(session, job.id))
 
 
 def test_weights_are_used_when_a_job_reads_them(store: Store) -> None:

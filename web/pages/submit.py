@@ -93,7 +93,7 @@ def submit(
     origin: _Text = "",
     kernel: Annotated[str, Form(max_length=MAX_KERNEL_BYTES + 1)] = "",
     whole: _Text = "",
-    weights: _Text = "",
+    weights: Annotated[str, Form(pattern=r"^([0-9a-f]{64})?$")] = "",
     do: _Text = "submit",
     file: UploadFile | None = None,
 ) -> Response:

@@ -31,7 +31,8 @@ def run_batch_at_server(
     refuse_flags(server_flags)
     body = _batch_request(spec, settings)
     with open_server(settings) as server:
-        body[WEIGHTS] = with_kept_weights(spec, server.send_weights).weights
+        if spec.weights:
+            body[WEIGHTS] = with_kept_weights(spec, server.send_weights).weights
         batch_id = server.start_batch(body, key=uuid.uuid4().hex)
         return _follow(server, batch_id, detach=detach, as_json=as_json)
 

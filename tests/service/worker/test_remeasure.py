@@ -24,14 +24,16 @@ from service.jobs.liveness import this_process
 from service.jobs.persistence import save_task
 from service.jobs.query import REMEASURED, get_job, show_job, worked_s
 from service.settings import load_settings
-from service.weights import WeightsReader
+from service.weights import WeightsReader, keep_weights, source_of
 from service.worker import remeasure
 from service.worker.context import WorkerContext
 from service.worker.queue import open_queue
 from service.worker.remeasure import MOST_TRIES, Remeasurer
 from tasks.build import task_from_source
 from tasks.outcomes import NOISY, candidate_hash
+from tasks.weights_file import read_weights
 from tests.platforms.kits import OP, SIMULATED
+from tests.support.weights import state_file
 
 pytestmark = pytest.mark.docker
 ME = this_process()
@@ -183,6 +185,16 @@ def test_a_result_that_does_not_count_either_replaces_nothing_and_is_one_of_the_
     assert not Remeasurer(worker).measure_one(CancelToken())
     assert get_job(worker.store, job.id).best_evaluation_id == f"noisy-{job.id}"
     assert [each["counts"] for each in events(worker, job, REMEASURED)] == [False] * MOST_TRIES
+
+
+def test_a_result_is_held_to_the_weights_of_its_job_or_left_alone_without_them(worker: WorkerContext) -> None:
+    weights = read_weights(state_file({"other": ("F32", [1], b"????")}))  # which the op does not have
+    job = done_job(worker, weights=weights.digest)
+    assert not Remeasurer(worker).measure_one(CancelToken()), "they are not kept"
+    keep_weights(worker.store, job.user, source_of(weights))
+    assert Remeasurer(worker).measure_one(CancelToken())
+    (found,) = events(worker, job, REMEASURED)
+    assert found["verdict"] != "passed" and not found["counts"]
 
 
 def test_real_work_and_a_worker_that_was_given_up_keep_nothing(worker: WorkerContext) -> None:

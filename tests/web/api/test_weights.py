@@ -116,6 +116,26 @@ def test_a_users_weights_have_a_limit(ann, web):
         assert send(bob, other).status_code == 201, "another user's do not count"
 
 
+def test_files_of_names_alone_count_as_well(ann):
+    for number in range(20):
+        sent = send(ann, state_file({f"none{number}": ("F32", [0], b"")}))
+        if sent.status_code != 201:
+            break
+    assert "1 MiB of weights are kept for one user" in detail(sent, 403)
+    assert len(ann.get(f"{API}/weights").json()["weights"]) < 16
+
+
+def test_a_candidate_that_was_held_to_weights_is_held_to_them_again(ann, web):
+    send(ann)
+    body = {"source": OP, "name": "net", "weights": DIGEST, "candidate": CANDIDATE}
+    job = ann.post(f"{API}/evaluations", json=body).json()
+    assert job["options"]["weights"] == DIGEST
+    path = f"{API}/jobs/{job['id']}/candidates/{job['options']['candidate_hash']}/evaluations"
+    assert ann.post(path).json()["options"]["weights"] == DIGEST
+    with web.client(web.token("operator", "bob")) as bob:
+        assert "are not kept for bob" in detail(bob.post(path), 422)
+
+
 def test_no_more_than_a_few_files_are_taken_at_once(ann, web):
     for _ in range(UPLOADS_AT_ONCE):
         web.app.state.uploads.acquire()

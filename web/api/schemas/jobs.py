@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
-from db.records import JobRecord, JobStatus, TaskHead
+from db.records import WEIGHTS, JobRecord, JobStatus, TaskHead
 from service.jobs.query import JobDetails, RoundLine
 from service.submissions.jobs import OPTIONS
 from service.translation import MAX_KERNEL_BYTES, TRANSLATED_FROM
@@ -209,7 +209,7 @@ class Job(BaseModel):
         values = asdict(job)
         values["task"] |= {"ref": job.task.ref}
         public = {*OPTIONS, TRANSLATED_FROM, "ref", "device", "sandbox"}
-        public |= {"candidate_hash", "of_job", "profile", "cold", "tolerance", "shape_group"}
+        public |= {"candidate_hash", "of_job", "profile", "cold", "tolerance", "shape_group", WEIGHTS}
         values["options"] = {name: value for name, value in job.options.items() if name in public}
         return cls.model_validate(values)
 
