@@ -142,11 +142,15 @@ class ModelRegionRecord:
 
 @dataclass(frozen=True)
 class WeightsRecord:
-    """The weights of a model that a user has sent, without their bytes. They were last sent or read at `used_at`."""
+    """The weights of a model that a user has sent, without their bytes. They were last sent or read at `used_at`.
+
+    Those that are not `complete` were interrupted while they were stored.
+    """
 
     user: str
     digest: str
     size_bytes: int
+    complete: bool
     created_at: datetime
     used_at: datetime
 

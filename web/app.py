@@ -1,13 +1,11 @@
 """The web application: the API, the pages, and the middleware around both."""
 
-from threading import BoundedSemaphore
-
 from fastapi import FastAPI
 
 from service.version import program_version
 from web import problems
 from web.api import routes as api
-from web.api.weights import UPLOADS_AT_ONCE
+from web.api.weights import Uploads
 from web.broadcast import Broadcaster
 from web.dependencies import Dependencies
 from web.metrics import Metrics
@@ -30,7 +28,7 @@ def create_app(deps: Dependencies) -> FastAPI:
     app.state.dependencies = deps
     app.state.rate_limits = RateLimits(deps.settings.requests_a_minute)
     app.state.broadcaster = broadcaster = Broadcaster(deps)
-    app.state.uploads = BoundedSemaphore(UPLOADS_AT_ONCE)
+    app.state.uploads = Uploads()
     app.state.metrics = Metrics(deps.store, lambda: broadcaster.listeners)
     problems.add_to(app)
     api.add_to(app)

@@ -74,8 +74,8 @@ def find_weights(session: Session, user: str, digest: str) -> WeightsRecord | No
 
 
 def list_weights(session: Session, user: str) -> list[WeightsRecord]:
-    """A user's weights, those that were used last first."""
-    query = select(WeightsRow).where(WeightsRow.user == user, WeightsRow.complete)
+    """A user's weights, those that were used last first. Not all of them are complete."""
+    query = select(WeightsRow).where(WeightsRow.user == user)
     return [_record(row) for row in session.scalars(query.order_by(WeightsRow.used_at.desc(), WeightsRow.digest))]
 
 
@@ -132,4 +132,4 @@ def _update(session: Session, user: str, digest: str, **values: object) -> None:
 
 
 def _record(row: WeightsRow) -> WeightsRecord:
-    return WeightsRecord(row.user, row.digest, row.size_bytes, row.created_at, row.used_at)
+    return WeightsRecord(row.user, row.digest, row.size_bytes, row.complete, row.created_at, row.used_at)

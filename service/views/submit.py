@@ -40,5 +40,5 @@ def submit_choices(settings: Settings, store: Store, principal: Principal) -> Su
         strategies=STRATEGIES,
         priorities=tuple(PRIORITIES),
         origins=PLATFORM_NAMES,
-        weights=tuple(list_weights_for(principal, store=store)),
+        weights=tuple(each for each in list_weights_for(principal, store=store) if each.complete),
     )

@@ -77,11 +77,13 @@ def optimize_model(
     model = find_task(ref, store=store)
     if out is not None:
         check_folder(out)
-    weights = None if state is None else read_state(state)
+    source = None if state is None else source_of(read_state(state))
     if settings.api_key_file is not None:
         read_key(settings.api_key_file)
-    if weights is not None:
-        keep_weights(store, LOCAL_USER, source_of(weights))
+    weights = None if source is None else source.digest
+    if source is not None:
+        keep_weights(store, LOCAL_USER, source)
+    source = None  # the run reads them from the store, and they may be large
     options = options_of_run(options_of(settings) | {"ref": ref}, weights=weights, out=out)
 
     add_job = new_claim(model, settings, options, kind="model")
@@ -130,7 +132,7 @@ def resume_model(
         raise Conflict(f"model run {run_id} waits for a worker; `kernelwright worker` starts one")
 
     if state is not None:
-        _keep_again(job, read_state(state), state, store)
+        keep_weights(store, job.user, source_of(check_state(state, run_id, job.options.get(WEIGHTS))))
     WeightsReader(store).of(job)  # refuses weights that are not kept, before anything is changed
     busy = Conflict(f"model run {run_id} is being worked on by another process")
     settings, restart = resumed_claim(job, settings, name=f"model run {run_id}", busy=busy)
@@ -220,17 +222,18 @@ def _claim_and_run(
     return deliver(report, settings=settings, store=store)
 
 
-def _keep_again(job: JobRecord, weights: Weights, state: Path, store: Store) -> None:
-    """Keep the weights of a job that names them.
+def check_state(state: Path, run_id: int, digest: object) -> Weights:
+    """The weights in a file, if they are those that a run names by their digest; None: it names none.
 
     Raises:
-        BadRequest: it names none, or others.
+        BadRequest: they are others, or the file cannot be read.
     """
-    if job.options.get(WEIGHTS) != weights.digest:
+    weights = read_state(state)
+    if weights.digest != digest:
         raise BadRequest(
-            f"--state {state}: holds other weights than those that run {job.id} began with; leave it out, or start anew"
+            f"--state {state}: holds other weights than those that run {run_id} began with; leave it out, or start anew"
         )
-    keep_weights(store, job.user, source_of(weights))
+    return weights
 
 
 def how_it_ended(error: BaseException, cancel: CancelToken) -> dict[str, Any]:

@@ -40,7 +40,6 @@ from service.whole_models.plan import Plan, capture_model, plan_json, plan_of
 from service.whole_models.prove import ASKED_AGAIN, SLOWER, Proven, Prover, outcome, prove_each
 from tasks.outcomes import Verdict, candidate_hash
 from tasks.task import Task
-from tasks.weights_file import Weights
 from whole_models.regions import counted_ms, to_gain_ms
 
 CANDIDATE_FILE = "candidate.py"
@@ -407,13 +406,9 @@ def _judged(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [each for each in trials if each["decision"] not in ASKED_AGAIN]
 
 
-def options_of_run(job_options: Mapping[str, Any], *, weights: Weights | None, out: Path | None) -> dict[str, Any]:
-    """The options of a job over a model: those of any job, and its own."""
-    return {
-        **job_options,
-        WEIGHTS: None if weights is None else weights.digest,
-        OUT: None if out is None else str(out.absolute()),
-    }
+def options_of_run(job_options: Mapping[str, Any], *, weights: str | None, out: Path | None) -> dict[str, Any]:
+    """The options of a job over a model: those of any job, and its own. `weights` is their digest."""
+    return {**job_options, WEIGHTS: weights, OUT: None if out is None else str(out.absolute())}
 
 
 def is_model_job(job: JobRecord) -> bool:

@@ -77,7 +77,7 @@ def test_the_limits_of_clients_are_those_of_the_code():
         "a browser's session": f"{LIFETIME_S // 3600} hours",
         "body of a request": f"{MAX_BODY_BYTES // 1024**2} MiB, within {BODY_TIMEOUT_S:.0f} s",
         "file with weights": f"{MAX_FILE_BYTES >> 30} GiB, within {BODY_TIMEOUT_S:.0f} s and what"
-        f" {SLOWEST_BYTES_A_S >> 10} KiB/s take; {UPLOADS_AT_ONCE} at a time",
+        f" {SLOWEST_BYTES_A_S >> 10} KiB/s take; {UPLOADS_AT_ONCE} at a time, one from each user",
         "weights that are kept for a user (`KERNELWRIGHT_WEIGHTS_MB`)": (
             f"{Settings.model_fields['weights_mb'].default} MiB"
         ),

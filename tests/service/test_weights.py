@@ -60,7 +60,7 @@ def job_with(store: Store, digest: str, *, user: str = "ann") -> JobRecord:
 
 def kept(store: Store, user: str = "ann") -> list[str]:
     with store.read() as session:
-        return [each.digest for each in stored.list_weights(session, user)]
+        return [each.digest for each in stored.list_weights(session, user) if each.complete]
 
 
 def age(store: Store, by: timedelta) -> None:
@@ -130,6 +130,8 @@ def test_what_was_interrupted_goes_on_with_the_parts_that_are_missing(store: Sto
     with pytest.raises(KeyboardInterrupt):
         keep_weights(store, "ann", source)
     assert kept(store) == [] and len(parts(store)) == 1
+    with store.read() as session:
+        assert [each.complete for each in stored.list_weights(session, "ann")] == [False], "it can be seen, and removed"
     with pytest.raises(BadRequest, match="are not kept"):
         WeightsReader(store).of(job_with(store, weights.digest))
     assert keep_weights(store, "ann", source)

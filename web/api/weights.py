@@ -1,8 +1,9 @@
 """Weights of models: send, list and remove."""
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from datetime import datetime
-from threading import BoundedSemaphore
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Path, Request, Response
@@ -10,6 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from db.records import WeightsRecord
+from service.errors import Unavailable
 from service.submissions.weights import (
     MAX_FILE_BYTES,
     check_size,
@@ -22,13 +24,40 @@ from web.api.parameters import HEX_64
 from web.dependencies import Deps
 from web.problems import ProblemError, problems
 from web.security.identity import Submitter, Viewer
-from web.security.request_body import CLOSE_CONNECTION, file_bytes, file_chunks
+from web.security.request_body import file_bytes, file_chunks
 
 router = APIRouter(prefix="/weights", tags=["weights"])
 Digest = Annotated[str, Path(pattern=HEX_64, description="The weights' digest.")]
 
 UPLOADS_AT_ONCE = 4
-"""Files that a server takes at the same time, each of which may need 2 GiB on its disk."""
+"""Files that a server takes at the same time, one from each user; each may need 2 GiB on its disk."""
+
+
+class Uploads:
+    """The users whose files are being sent."""
+
+    def __init__(self) -> None:
+        self._users: set[str] = set()
+
+    @contextlib.contextmanager
+    def taken(self, user: str) -> Iterator[None]:
+        """A user's place during the block. Called in the server's event loop alone.
+
+        Raises:
+            ProblemError: there is none.
+        """
+        if user in self._users:
+            raise ProblemError(
+                429, "a file of yours is being sent; wait until it is there", headers={"Retry-After": "60"}
+            )
+        if len(self._users) >= UPLOADS_AT_ONCE:
+            detail = f"{UPLOADS_AT_ONCE} files are being sent; try again in a minute"
+            raise ProblemError(429, detail, headers={"Retry-After": "60"})
+        self._users.add(user)
+        try:
+            yield
+        finally:
+            self._users.discard(user)
 
 
 class Weights(BaseModel):
@@ -36,6 +65,7 @@ class Weights(BaseModel):
 
     digest: str = Field(description="SHA-256 over the tensors' names, dtypes, shapes and bytes: what jobs name.")
     size_bytes: int
+    complete: bool = Field(description="False: storing them was interrupted; send the file again, or remove them.")
     created_at: datetime
     used_at: datetime = Field(description="When they were last sent, or read by a job.")
 
@@ -69,19 +99,19 @@ async def send(request: Request, response: Response, deps: Deps, principal: Subm
     """
     size_bytes = file_bytes(request.headers, max_bytes=MAX_FILE_BYTES)
     check_size(principal, size_bytes, settings=deps.settings)
-    uploads: BoundedSemaphore = request.app.state.uploads
-    if not uploads.acquire(blocking=False):
-        detail = f"{UPLOADS_AT_ONCE} files are being sent; try again in a minute"
-        raise ProblemError(429, detail, headers={"Retry-After": "60", **CLOSE_CONNECTION})
-    try:
-        with tempfile.TemporaryFile(dir=deps.settings.data_dir) as file:
-            async for chunk in file_chunks(request, max_bytes=MAX_FILE_BYTES):
-                await run_in_threadpool(file.write, chunk)
-            kept, new = await run_in_threadpool(
-                send_weights_for, principal, file, size_bytes, settings=deps.settings, store=deps.store
-            )
-    finally:
-        uploads.release()
+    uploads: Uploads = request.app.state.uploads
+    with uploads.taken(principal.user):
+        try:
+            with tempfile.TemporaryFile(dir=deps.settings.data_dir) as file:
+                async for chunk in file_chunks(request, max_bytes=MAX_FILE_BYTES):
+                    await run_in_threadpool(file.write, chunk)
+                kept, new = await run_in_threadpool(
+                    send_weights_for, principal, file, size_bytes, settings=deps.settings, store=deps.store
+                )
+        except OSError as error:
+            raise Unavailable(
+                f"{deps.settings.data_dir}: {error.strerror}; a file with weights needs room there"
+            ) from error
     if not new:
         response.status_code = 200
     return Weights.of(kept)

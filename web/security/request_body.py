@@ -1,6 +1,7 @@
 """Reading request bodies with a limit on size and time: whole before any other code sees them, but for large files."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 from fastapi import Request
@@ -78,19 +79,21 @@ async def file_chunks(request: Request, *, max_bytes: int) -> AsyncIterator[byte
         ProblemError: its length is not declared or another one, it is too large, is compressed, or arrives too slowly.
     """
     size_bytes = file_bytes(request.headers, max_bytes=max_bytes)
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S + size_bytes / SLOWEST_BYTES_A_S):
-            more, left = True, size_bytes
-            while more:
-                async with asyncio.timeout(BODY_TIMEOUT_S):
-                    message = await request.receive()
-                chunk, more = message.get("body", b""), message.get("more_body", False)
-                left -= len(chunk)
-                if left < 0 or (not more and left):  # a body in chunks may have any length
-                    raise ProblemError(400, "the file's length is not the declared one", headers=CLOSE_CONNECTION)
-                yield chunk
-    except TimeoutError:
-        raise ProblemError(408, "the file arrives too slowly; try again", headers=CLOSE_CONNECTION) from None
+    began, received, more = time.monotonic(), 0, True
+    slow = ProblemError(408, "the file arrives too slowly; try again", headers=CLOSE_CONNECTION)
+    while more:
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                message = await request.receive()
+        except TimeoutError:
+            raise slow from None
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        received += len(chunk)
+        if received > size_bytes or (not more and received < size_bytes):  # a body in chunks may have any length
+            raise ProblemError(400, "the file's length is not the declared one", headers=CLOSE_CONNECTION)
+        if more and received < (time.monotonic() - began - BODY_TIMEOUT_S) * SLOWEST_BYTES_A_S:
+            raise slow
+        yield chunk
 
 
 def file_bytes(headers: Headers, *, max_bytes: int) -> int:

@@ -21,7 +21,7 @@ from service.errors import Unavailable
 from service.settings import Settings
 from service.submissions.jobs import OPTIONS
 from service.views.models import QUESTIONS, STAGES
-from service.whole_models.local import check_folder, write_folder
+from service.whole_models.local import check_folder, check_state, write_folder
 
 MAX_FILES = 1000
 MAX_BYTES = 64 * 1024 * 1024
@@ -83,6 +83,7 @@ def resume_model_at_server(
     refuse_flags(server_flags)
     with open_server(settings) as server:
         if state is not None:
+            check_state(state, run_id, server.show_model(run_id)["options"].get(WEIGHTS))
             server.send_weights(state)
         server.resume_job(run_id)
         title = f"Going on with model run {run_id} at {server.server}"

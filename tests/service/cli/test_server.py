@@ -15,6 +15,7 @@ import pytest
 
 from db.evaluations import results
 from db.jobs import job_queue, jobs, model_runs
+from db.jobs.weights import list_weights
 from db.records import JobStatus
 from service.audit import retract_evaluation
 from service.cli.app import run
@@ -22,6 +23,7 @@ from service.cli.remote.models import read_archive
 from service.errors import Unavailable
 from service.jobs.liveness import this_process
 from service.jobs.persistence import measurements_of
+from tasks.weights_file import read_weights
 from tests.support.commands import GOOD, OP, WRONG
 from tests.support.seeded_store import (
     FILES,
@@ -36,6 +38,7 @@ from tests.support.seeded_store import (
     trial,
 )
 from tests.support.web_application import CANDIDATE, add_done_job, listening, opened
+from tests.support.weights import state_file
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -621,6 +624,29 @@ def test_a_model_through_a_server_is_followed_and_unpacked(operator, tmp_path, c
         *FILES,
         "report.md",
     }
+
+
+def test_weights_go_with_a_model_to_a_server_and_are_sent_once(operator, tmp_path, capsys):
+    (tmp_path / "net.py").write_text(OP)
+    files = [tmp_path / "w.safetensors", tmp_path / "other.safetensors"]
+    for path, raw in zip(files, (b"abcd", b"efgh"), strict=True):
+        path.write_bytes(state_file({"weight": ("F32", [1], raw)}))
+    digest = read_weights(files[0].read_bytes()).digest
+    for _ in range(2):
+        told = threading.Thread(target=finish_next_model, args=(operator.store,), kwargs={"proven": False})
+        told.start()
+        asked = ["model", str(tmp_path / "net.py"), "--state", str(files[0]), "--out", str(tmp_path / "faster")]
+        assert run(asked) == 1
+        told.join()
+    with operator.store.read() as session:
+        assert [each.digest for each in list_weights(session, "ada")] == [digest]
+        run_id = model_runs.list_runs(session)[0].id
+        assert jobs.get_job(session, run_id).options["weights"] == digest
+    capsys.readouterr()
+    said = one_line(capsys, "models", "resume", run_id, "--state", files[1], status=2)
+    assert f"holds other weights than those that run {run_id} began with" in said
+    with operator.store.read() as session:
+        assert len(list_weights(session, "ada")) == 1, "it was not sent"
 
 
 def test_a_model_at_a_server_that_is_cancelled_before_its_proof_is_shown_as_it_stands(operator, tmp_path, capsys):

@@ -1,6 +1,10 @@
 """Weights through the API: sent as a file, kept for their user within a limit, and named by runs and evaluations."""
 
+import contextlib
+import errno
 import http.client
+import os
+import time
 from urllib.parse import urlsplit
 
 import pytest
@@ -136,16 +140,27 @@ def test_a_candidate_that_was_held_to_weights_is_held_to_them_again(ann, web):
         assert "are not kept for bob" in detail(bob.post(path), 422)
 
 
-def test_no_more_than_a_few_files_are_taken_at_once(ann, web):
-    for _ in range(UPLOADS_AT_ONCE):
-        web.app.state.uploads.acquire()
-    refused = send(ann)
-    assert "files are being sent; try again in a minute" in detail(refused, 429)
-    assert refused.headers["retry-after"] == "60"
-    web.app.state.uploads.release()
+def test_no_more_than_a_few_files_are_taken_at_once_and_one_from_each_user(ann, web):
+    uploads = web.app.state.uploads
+    with uploads.taken("ann"):
+        assert "a file of yours is being sent" in detail(send(ann), 429)
+    with contextlib.ExitStack() as stack:
+        for number in range(UPLOADS_AT_ONCE):
+            stack.enter_context(uploads.taken(f"user{number}"))
+        refused = send(ann)
+        assert "files are being sent; try again in a minute" in detail(refused, 429)
+        assert refused.headers["retry-after"] == "60"
     assert send(ann).status_code == 201
     assert send(ann, b"no file").status_code == 422
     assert send(ann).status_code == 200, "a refused one gives its place back"
+
+
+def test_a_disk_without_room_is_not_the_requests_fault(ann, monkeypatch):
+    def full(**given):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("web.api.weights.tempfile.TemporaryFile", full)
+    assert "try again later" in detail(send(ann), 503)
 
 
 def request(address, token, body, **headers):
@@ -167,6 +182,17 @@ def test_a_length_that_is_not_the_files_is_refused(web, monkeypatch):
         assert huge.status == 413
         late = request(address, token, FILE[:-1], **{"Content-Length": str(len(FILE))})
         assert (late.status, b"arrives too slowly" in late.read()) == (408, True)
+        monkeypatch.setattr("web.security.request_body.SLOWEST_BYTES_A_S", 1 << 30)
+        trickling = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
+        trickling.putrequest("PUT", f"{API}/weights")
+        trickling.putheader("Authorization", f"Bearer {token}")
+        trickling.putheader("Content-Length", str(1 << 20))
+        trickling.endheaders()
+        for _ in range(8):
+            with contextlib.suppress(OSError):  # refused by then
+                trickling.send(b"x")
+            time.sleep(0.25)
+        assert trickling.getresponse().status == 408, "one byte now and then does not hold a place"
         chunked = b"".join(b"%x\r\n%s\r\n" % (len(FILE), FILE) for _ in range(3)) + b"0\r\n\r\n"
         both = {"Content-Length": str(len(FILE)), "Transfer-Encoding": "chunked"}
         assert request(address, token, chunked, **both).status == 400
