@@ -80,6 +80,7 @@ def weights_file(shapes: dict[str, list[int]]) -> bytes:
 
 
 @pytest.mark.docker
+@pytest.mark.timeout(900)  # two lists of inputs with jobs, trials and proofs take 153 s alone
 def test_a_model_becomes_faster_and_runs_with_pytorch_alone(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET + GROUPS)
     (tmp_path / "w.safetensors").write_bytes(
