@@ -139,22 +139,68 @@ def keep_weights(
     return True
 
 
-def require_weights(session: Session, user: str, digest: str) -> None:
-    """Refuse weights that are not kept for a user, in the transaction that stores a job which names them.
+def keep_state(store: Store, user: str, path: Path) -> str:
+    """Keep the weights in a file of this machine for jobs of a user; their digest.
 
     Raises:
-        BadRequest: they are not.
+        BadRequest, Conflict: as `read_state` and `keep_weights`.
     """
+    weights = read_state(path)
+    keep_weights(store, user, source_of(weights))
+    return weights.digest
+
+
+def require_weights(session: Session, user: str, digest: str | None) -> None:
+    """Refuse weights that are not kept for a user, in the transaction that stores a job which names them.
+
+    Args:
+        session: the transaction.
+        user: the job's user.
+        digest: the weights; None: the job names none.
+
+    Raises:
+        BadRequest: they are not kept.
+    """
+    if digest is None:
+        return
     stored.lock_weights(session, user)
     if stored.find_weights(session, user, digest) is None:
         raise BadRequest(f"weights {digest[:12]}: are not kept for {user}; send the file first (PUT /api/v1/weights)")
     stored.touch_weights(session, user, digest)
 
 
-def has_weights(session: Session, job: JobRecord) -> bool:
-    """Whether the weights that a job names are kept, if it names any."""
+def weights_named(job: JobRecord) -> str | None:
+    """The digest of the weights that a job names; None if it names none.
+
+    Raises:
+        BadRequest: an older version began the job with weights, and stored the name of their file alone.
+    """
     digest = job.options.get(WEIGHTS)
-    return digest is None or stored.find_weights(session, job.user, str(digest)) is not None
+    if digest is None and job.options.get(_PATH) is not None:
+        raise BadRequest(f"job {job.id} was begun by an older version with weights that it did not name; start anew")
+    return None if digest is None else str(digest)
+
+
+def has_weights(session: Session, job: JobRecord) -> bool:
+    """Whether a job can have the weights that it was begun with, if there are any."""
+    digest = job.options.get(WEIGHTS)
+    if digest is None:
+        return job.options.get(_PATH) is None
+    return stored.find_weights(session, job.user, str(digest)) is not None
+
+
+def check_weights(session: Session, job: JobRecord) -> None:
+    """Refuse a job that cannot have the weights that it was begun with.
+
+    Raises:
+        BadRequest: they are not kept any more, or as `weights_named`.
+    """
+    digest = weights_named(job)
+    if not has_weights(session, job):
+        raise BadRequest(
+            f"the weights of job {job.id} ({str(digest)[:12]}) are not kept: they go {KEPT.days} days after their last"
+            f" use; give them again: kernelwright models resume {job.id} --state FILE"
+        )
 
 
 class WeightsReader:
@@ -175,32 +221,25 @@ class WeightsReader:
         Raises:
             BadRequest: they are not kept any more.
         """
-        if job.options.get(WEIGHTS) is None:
-            if job.options.get(_PATH) is not None:
-                raise BadRequest(
-                    f"job {job.id} was begun by an older version with weights that it did not name; start anew"
-                )
+        digest = weights_named(job)
+        if digest is None:
             return None
-        named = job.user, str(job.options[WEIGHTS])
+        named = job.user, digest
         with self._lock:
             if self._last is None or self._last[0] != named:
                 self._last = None  # two would be in memory otherwise
-                self._last = named, self._read(job.id, *named)
+                self._last = named, self._read(job, digest)
             self._touch(*named)
             return self._last[1]
 
-    def _read(self, job_id: int, user: str, digest: str) -> Weights:
+    def _read(self, job: JobRecord, digest: str) -> Weights:
         with self._store.read() as session:
-            if stored.find_weights(session, user, digest) is None:
-                raise BadRequest(
-                    f"the weights of job {job_id} ({digest[:12]}) are not kept: they go {KEPT.days} days after their"
-                    f" last use; give them again: kernelwright models resume {job_id} --state FILE"
-                )
-            tensors = stored.get_tensors(session, user, digest)
-            weights = Weights(tuple(tensors), stored.get_elements(session, user, digest))
+            check_weights(session, job)
+            tensors = stored.get_tensors(session, job.user, digest)
+            weights = Weights(tuple(tensors), stored.get_elements(session, job.user, digest))
         if weights.digest != digest:
             raise BadRequest(
-                f"the weights of job {job_id} ({digest[:12]}) are damaged in the store; remove them"
+                f"the weights of job {job.id} ({digest[:12]}) are damaged in the store; remove them"
                 f" (DELETE /api/v1/weights/{digest}) and send them anew"
             )
         return weights

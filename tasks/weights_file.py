@@ -5,6 +5,7 @@ tensors of the elements runs in a sandbox. Every length and offset is checked be
 """
 
 import hashlib
+import io
 import json
 import math
 from collections.abc import Iterable
@@ -28,10 +29,6 @@ _DTYPES = {
     "U8": ("uint8", 1),
     "BOOL": ("bool", 1),
 }
-
-
-_NO_FILE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, MemoryError)
-"""What reading a header raises if the file is none."""
 
 
 class WeightsError(ValueError):
@@ -97,12 +94,13 @@ def read_rows(file: BinaryIO, size_bytes: int) -> tuple[WeightRow, ...]:
         OSError: it cannot be read.
     """
     if size_bytes > MAX_STATE_BYTES:
-        raise _too_large()
+        raise WeightsError(f"larger than {MAX_STATE_BYTES >> 30} GiB; optimize a part of the model")
     try:
-        head = file.read(min(8, size_bytes))
-        return _rows(head, file.read(_header_bytes(head, size_bytes)), size_bytes)
-    except _NO_FILE as error:
-        raise _unreadable(error) from error
+        head = file.read(8)
+        text = file.read(_header_bytes(head, size_bytes))
+        return _rows(text, file.tell(), size_bytes)
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
+        raise WeightsError(f"cannot be read as a safetensors file: {str(error)[:400]}; {_REMEDY}") from error
 
 
 def read_weights(data: bytes) -> Weights:
@@ -111,21 +109,9 @@ def read_weights(data: bytes) -> Weights:
     Raises:
         WeightsError: the bytes are not such a file, or a dtype is unknown.
     """
-    if len(data) > MAX_STATE_BYTES:
-        raise _too_large()
-    try:
-        length = _header_bytes(data[:8], len(data))
-        return Weights(_rows(data[:8], data[8 : 8 + length], len(data)), data[8 + length :])
-    except _NO_FILE as error:
-        raise _unreadable(error) from error
-
-
-def _too_large() -> WeightsError:
-    return WeightsError(f"larger than {MAX_STATE_BYTES >> 30} GiB; optimize a part of the model")
-
-
-def _unreadable(error: Exception) -> WeightsError:
-    return WeightsError(f"cannot be read as a safetensors file: {str(error)[:400]}; {_REMEDY}")
+    file = io.BytesIO(data)
+    rows = read_rows(file, len(data))
+    return Weights(rows, data[file.tell() :])
 
 
 def _header_bytes(head: bytes, size_bytes: int) -> int:
@@ -138,9 +124,9 @@ def _header_bytes(head: bytes, size_bytes: int) -> int:
     return length
 
 
-def _rows(head: bytes, text: bytes, size_bytes: int) -> tuple[WeightRow, ...]:
-    """The tensors that a header names."""
-    held_bytes = size_bytes - len(head) - len(text)
+def _rows(text: bytes, begin: int, size_bytes: int) -> tuple[WeightRow, ...]:
+    """The tensors that a header names. Their elements are the bytes from `begin` to the end of the file."""
+    held_bytes = size_bytes - begin
     header = json.loads(text.decode(), object_pairs_hook=_unique)
     header.pop("__metadata__", None)
     if not header:

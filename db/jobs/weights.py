@@ -1,11 +1,11 @@
-"""The weights of models that users have sent, in parts, so that no transaction is long."""
+"""The weights of models that users have sent. They are stored in parts, each by a short transaction."""
 
 import json
 import zlib
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from db.locks import lock_name
@@ -29,8 +29,7 @@ def begin_weights(
         packed = zlib.compress(json.dumps([tensor.to_json() for tensor in tensors]).encode())
         session.add(WeightsRow(user=user, digest=digest, tensors=packed, size_bytes=size_bytes, complete=False))
     touch_weights(session, user, digest)
-    of_weights = WeightsPartRow.user == user, WeightsPartRow.digest == digest
-    return frozenset(session.scalars(select(WeightsPartRow.position).where(*of_weights)))
+    return frozenset(session.scalars(select(WeightsPartRow.position).where(_named(WeightsPartRow, user, digest))))
 
 
 def add_part(session: Session, user: str, digest: str, position: int, data: bytes) -> bool:
@@ -49,8 +48,8 @@ def add_part(session: Session, user: str, digest: str, position: int, data: byte
 def complete_weights(session: Session, user: str, digest: str) -> bool:
     """Store that all parts are there; False if they are not."""
     row = session.get(WeightsRow, (user, digest))
-    of_weights = WeightsPartRow.user == user, WeightsPartRow.digest == digest
-    held = session.scalar(select(func.sum(func.length(WeightsPartRow.data))).where(*of_weights)) or 0
+    parts = select(func.sum(func.length(WeightsPartRow.data))).where(_named(WeightsPartRow, user, digest))
+    held = session.scalar(parts) or 0
     if row is None or held != row.size_bytes:
         return False
     row.complete = True
@@ -59,7 +58,7 @@ def complete_weights(session: Session, user: str, digest: str) -> bool:
 
 def touch_weights(session: Session, user: str, digest: str) -> None:
     """Store that weights are used now."""
-    _update(session, user, digest, used_at=utc_now())
+    session.execute(update(WeightsRow).where(_named(WeightsRow, user, digest)).values(used_at=utc_now()))
 
 
 def lock_weights(session: Session, user: str) -> None:
@@ -81,14 +80,13 @@ def list_weights(session: Session, user: str) -> list[WeightsRecord]:
 
 def get_tensors(session: Session, user: str, digest: str) -> list[WeightRow]:
     """The tensors of weights that are there."""
-    of_weights = WeightsRow.user == user, WeightsRow.digest == digest
-    packed = session.scalars(select(WeightsRow.tensors).where(*of_weights)).one()
+    packed = session.scalars(select(WeightsRow.tensors).where(_named(WeightsRow, user, digest))).one()
     return [WeightRow.from_json(row) for row in json.loads(zlib.decompress(packed))]
 
 
 def get_elements(session: Session, user: str, digest: str) -> bytes:
     """The bytes of weights that are there."""
-    query = select(WeightsPartRow.data).where(WeightsPartRow.user == user, WeightsPartRow.digest == digest)
+    query = select(WeightsPartRow.data).where(_named(WeightsPartRow, user, digest))
     return b"".join(session.scalars(query.order_by(WeightsPartRow.position)))
 
 
@@ -105,30 +103,27 @@ def is_wanted(session: Session, user: str, digest: str) -> bool:
     return session.scalar(select(JobRow.id).where(JobRow.status.in_(OPEN), *named).limit(1)) is not None
 
 
-def remove_weights(session: Session, user: str, digest: str) -> bool:
-    """Remove weights; False if there were none."""
-    gone = delete(WeightsRow).where(WeightsRow.user == user, WeightsRow.digest == digest).returning(WeightsRow.digest)
-    return session.scalar(gone) is not None
+def remove_weights(session: Session, user: str, digest: str, *, before: datetime | None = None) -> bool:
+    """Remove weights, unless they were used after `before`; whether there were any to remove."""
+    gone = delete(WeightsRow).where(_named(WeightsRow, user, digest))
+    if before is not None:
+        gone = gone.where(WeightsRow.used_at < before)
+    return session.scalar(gone.returning(WeightsRow.digest)) is not None
 
 
-def remove_unused(session: Session, before: datetime) -> int:
-    """Remove all users' weights that were last used before a moment and that no open job works with; their number."""
+def remove_unused(session: Session, before: datetime) -> None:
+    """Remove all users' weights that were last used before a moment and that no open job works with."""
     names = WeightsRow.user, WeightsRow.digest
     old = session.execute(select(*names).where(WeightsRow.used_at < before).order_by(*names)).all()
-    removed = 0
     for user, digest in old:
-        if is_wanted(session, user, digest):
-            continue
-        # A job that names them may be stored at this moment: it has touched them, so that they are not old any more.
-        unused = delete(WeightsRow).where(
-            WeightsRow.user == user, WeightsRow.digest == digest, WeightsRow.used_at < before
-        )
-        removed += session.scalar(unused.returning(WeightsRow.digest)) is not None
-    return removed
+        if not is_wanted(session, user, digest):
+            # A job that names them may be stored at this moment: it has touched them, and they are not old any more.
+            remove_weights(session, user, digest, before=before)
 
 
-def _update(session: Session, user: str, digest: str, **values: object) -> None:
-    session.execute(update(WeightsRow).where(WeightsRow.user == user, WeightsRow.digest == digest).values(**values))
+def _named(table: type[WeightsRow | WeightsPartRow], user: str, digest: str) -> ColumnElement[bool]:
+    """Whether a row is that of these weights, or of a part of them."""
+    return and_(table.user == user, table.digest == digest)
 
 
 def _record(row: WeightsRow) -> WeightsRecord:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 from sqlalchemy.orm import Session
 
@@ -19,7 +19,7 @@ from service.jobs.persistence import save_task
 from service.jobs.query import mark_dead_jobs
 from service.settings import Settings
 from service.submissions.enqueue import PRIORITIES, kept_options
-from service.weights import keep_weights, read_state, require_weights, source_of
+from service.weights import keep_state, require_weights
 from tasks.outcomes import Clock, clock_of
 from tasks.task import Task
 
@@ -96,14 +96,8 @@ def start_batch(
     Raises:
         BadRequest: the request is invalid, or none of its tasks can be used; nothing was queued.
     """
-
-    def keep(path: Path) -> str:
-        weights = read_state(path)
-        keep_weights(store, user, source_of(weights))
-        return weights.digest
-
     if files:
-        spec = with_kept_weights(spec, keep)
+        spec = with_kept_weights(spec, partial(keep_state, store, user))
     plan = plan_batch(spec, settings=settings, store=store, files=files)
     with store.write() as session:
         return queue_batch(session, spec, plan, user=user)

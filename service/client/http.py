@@ -62,10 +62,7 @@ class ApiClient:
 
     def exists(self, path: str) -> bool:
         """Whether the server has something at this path."""
-        try:
-            response = self._client.get(path)
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from error
+        response = self._request("GET", path)
         if not response.is_success and response.status_code != 404:
             self._raise_problem(response)
         return response.is_success
@@ -124,11 +121,15 @@ class ApiClient:
                         yield name, json.loads(data)
                     name, data = "message", ""
 
-    def _send(self, method: str, path: str, **given: Any) -> httpx.Response:
+    def _request(self, method: str, path: str, **given: Any) -> httpx.Response:
+        """A response, whatever its status."""
         try:
-            response = self._client.request(method, path, **given)
+            return self._client.request(method, path, **given)
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
+
+    def _send(self, method: str, path: str, **given: Any) -> httpx.Response:
+        response = self._request(method, path, **given)
         if not response.is_success:
             self._raise_problem(response)
         return response

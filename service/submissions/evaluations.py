@@ -19,7 +19,7 @@ from service.submissions.access import Principal, Role, require
 from service.submissions.enqueue import PRIORITIES, asked_sandbox
 from service.submissions.idempotency import run_idempotent
 from service.submissions.quotas import check_quota
-from service.weights import require_weights
+from service.weights import require_weights, weights_named
 from tasks.outcomes import candidate_hash as hash_of
 from tasks.task import Task
 from tasks.text import clean_text
@@ -70,8 +70,7 @@ def evaluate_for(
 
     def create(session: Session) -> str:
         check_quota(session, principal, [None])
-        if weights is not None:
-            require_weights(session, principal.user, weights)
+        require_weights(session, principal.user, weights)
         options = {"candidate_hash": digest, "ref": task.id, **wanted, **asked_sandbox(settings)}
         return _queue(session, principal, save_task(session, task), platform, options, source)
 
@@ -103,8 +102,8 @@ def reevaluate(
         source = results.get_candidate_source(session, job_id, candidate_hash)
         check_quota(session, principal, [None])
         options = {"candidate_hash": candidate_hash, "of_job": job.options.get("of_job", job_id)}
-        if (weights := job.options.get(WEIGHTS)) is not None:
-            require_weights(session, principal.user, str(weights))
+        if (weights := weights_named(job)) is not None:
+            require_weights(session, principal.user, weights)
             options[WEIGHTS] = weights
         if DOCKER in (job.sandbox, job.options.get(SANDBOX)):
             options[SANDBOX] = DOCKER

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from agents.llm.models import BUILTIN_MODELS, is_builtin
 from db.jobs import job_queue, jobs
-from db.records import PLAN_ONLY, RESUMABLE, WEIGHTS, JobRecord, JobStatus
+from db.records import PLAN_ONLY, RESUMABLE, JobRecord, JobStatus
 from db.store import Store
 from service.batches.manage import requeue_regions
 from service.errors import BadRequest, Conflict
@@ -20,7 +20,7 @@ from service.submissions.enqueue import check_submission, queue_job
 from service.submissions.idempotency import run_idempotent
 from service.submissions.quotas import check_quota, priced_models
 from service.translation import translated
-from service.weights import require_weights
+from service.weights import require_weights, weights_named
 from tasks.task import Task
 
 OPTIONS = (
@@ -152,8 +152,7 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
         if job.status not in RESUMABLE:
             raise Conflict(f"job {job_id} is {job.status} already")
         check_quota(session, principal, [wanted], priced=priced, spent_usd=worst_paid_usd(session, job))
-        if (weights := job.options.get(WEIGHTS)) is not None:
-            require_weights(session, job.user, str(weights))
+        require_weights(session, job.user, weights_named(job))
         job_queue.requeue_job(session, job_id)
         if job.kind == "model":
             requeue_regions(session, job_id)

@@ -49,8 +49,7 @@ def submit_model_for(
 
     def create(session: Session) -> str:
         check_quota(session, principal, [asks], priced=priced)
-        if weights is not None:
-            require_weights(session, principal.user, weights)
+        require_weights(session, principal.user, weights)
         run_id = queue_model(
             session,
             model,

@@ -16,6 +16,7 @@ from service.weights import keep_weights, source_of_file
 from tasks.weights_file import MAX_STATE_BYTES
 
 MAX_FILE_BYTES = MAX_STATE_BYTES
+"""The largest file that is taken."""
 
 
 def check_size(principal: Principal, size_bytes: int, *, settings: Settings) -> None:

@@ -33,7 +33,7 @@ from service.jobs.run import INTERRUPTED, SANDBOX_UNAVAILABLE, LocalEvaluator
 from service.jobs.spec import OUT, MeasurementTarget, check_model_platform, options_of, settings_of, task_of
 from service.settings import Settings, read_key
 from service.tasks import find_task
-from service.weights import WeightsReader, keep_weights, read_state, source_of
+from service.weights import WeightsReader, check_weights, keep_state, keep_weights, read_state, source_of
 from service.whole_models.report import report_text
 from service.whole_models.run import ModelReport, ModelRun, is_model_job, options_of_run
 from tasks.task import Task
@@ -77,13 +77,9 @@ def optimize_model(
     model = find_task(ref, store=store)
     if out is not None:
         check_folder(out)
-    source = None if state is None else source_of(read_state(state))
     if settings.api_key_file is not None:
         read_key(settings.api_key_file)
-    weights = None if source is None else source.digest
-    if source is not None:
-        keep_weights(store, LOCAL_USER, source)
-    source = None  # the run reads them from the store, and they may be large
+    weights = None if state is None else keep_state(store, LOCAL_USER, state)
     options = options_of_run(options_of(settings) | {"ref": ref}, weights=weights, out=out)
 
     add_job = new_claim(model, settings, options, kind="model")
@@ -133,7 +129,8 @@ def resume_model(
 
     if state is not None:
         keep_weights(store, job.user, source_of(check_state(state, run_id, job.options.get(WEIGHTS))))
-    WeightsReader(store).of(job)  # refuses weights that are not kept, before anything is changed
+    with store.read() as session:
+        check_weights(session, job)  # before anything is changed
     busy = Conflict(f"model run {run_id} is being worked on by another process")
     settings, restart = resumed_claim(job, settings, name=f"model run {run_id}", busy=busy)
 

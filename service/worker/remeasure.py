@@ -129,7 +129,7 @@ class Remeasurer:
     def _noisy(self) -> EvaluationRecord | None:
         """The best evaluation of the newest job of this device for which it is noisy and has tries left.
 
-        Jobs whose weights are not kept any more are left out.
+        Jobs that cannot have their weights any more are left out.
         """
         worker = self._worker
         with worker.store.read() as session:

@@ -181,7 +181,6 @@ def test_weights_that_a_job_names_while_they_are_to_be_removed_stay(store: Store
     with ThreadPoolExecutor(1) as pool:
         with store.write() as session:
             require_weights(session, "bob", weights.digest)
-            session.flush()
             sends = pool.submit(keep_weights, store, "ann", source_of(read_weights(OTHER)))
             time.sleep(1)  # it waits by then, for the row or for its turn to write
         assert sends.result(30)

@@ -95,7 +95,7 @@ class WeightsList(BaseModel):
 async def send(request: Request, response: Response, deps: Deps, principal: Submitter) -> Weights:
     """Send a safetensors file of at most 2 GiB, as the body. Runs over models name it by the digest of the answer.
 
-    Weights that no job has read for 7 days, and that no open job works with, are removed.
+    Weights that no job has read for 7 days, and that no open job works with, are removed when others are sent.
     """
     size_bytes = file_bytes(request.headers, max_bytes=MAX_FILE_BYTES)
     check_size(principal, size_bytes, settings=deps.settings)
@@ -103,7 +103,7 @@ async def send(request: Request, response: Response, deps: Deps, principal: Subm
     with uploads.taken(principal.user):
         try:
             with tempfile.TemporaryFile(dir=deps.settings.data_dir) as file:
-                async for chunk in file_chunks(request, max_bytes=MAX_FILE_BYTES):
+                async for chunk in file_chunks(request, size_bytes):
                     await run_in_threadpool(file.write, chunk)
                 kept, new = await run_in_threadpool(
                     send_weights_for, principal, file, size_bytes, settings=deps.settings, store=deps.store

@@ -72,13 +72,16 @@ async def read_body(headers: Headers, receive: Receive, *, max_bytes: int = MAX_
     return replay
 
 
-async def file_chunks(request: Request, *, max_bytes: int) -> AsyncIterator[bytes]:
+async def file_chunks(request: Request, size_bytes: int) -> AsyncIterator[bytes]:
     """The body of a request whose route reads it itself, in pieces as they arrive.
 
+    Args:
+        request: The request.
+        size_bytes: The body's length as it is declared (`file_bytes`).
+
     Raises:
-        ProblemError: its length is not declared or another one, it is too large, is compressed, or arrives too slowly.
+        ProblemError: The body has another length, or arrives too slowly.
     """
-    size_bytes = file_bytes(request.headers, max_bytes=max_bytes)
     began, received, more = time.monotonic(), 0, True
     slow = ProblemError(408, "the file arrives too slowly; try again", headers=CLOSE_CONNECTION)
     while more:

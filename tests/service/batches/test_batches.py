@@ -34,8 +34,10 @@ from service.jobs.liveness import this_process
 from service.jobs.local import run_batch, run_queued
 from service.mock_llm import start_llm_server
 from service.settings import load_settings
+from service.weights import WeightsReader, read_state
 from tasks.source_kernel import SourceKernel, constant_text
 from tests.support.fast_batches import coder, quick, run_all, write_ops
+from tests.support.weights import state_file
 
 MODEL = "openai/scripted"
 
@@ -201,6 +203,33 @@ def test_a_batch_on_finite_inputs_has_tasks_of_their_own(tmp_path: Path) -> None
         store.close()
     with pytest.raises(BadRequest, match="domain: input should be 'finite'"):
         make_spec({"tasks": tasks, "domain": "nan"})
+
+
+def test_whole_models_of_a_batch_have_the_weights_that_its_file_names(tmp_path: Path) -> None:
+    settings = load_settings()
+    store = open_store(settings)
+    first, second = write_ops(tmp_path, 2)
+    file = tmp_path / "w.safetensors"
+    file.write_bytes(state_file({"weight": ("F32", [1], b"abcd")}))
+    toml = tmp_path / "batch.toml"
+    toml.write_text(f'tasks = ["{first}", "{second}"]\nwhole_models = true\nweights = {{ "{first}" = "{file}" }}\n')
+    digest = read_state(file).digest
+    try:
+        for spec in (read_spec(toml), read_spec(toml).model_copy(update={"weights": {first: digest}})):
+            batch = start_batch(spec, settings=settings, store=store)
+            assert [job.options.get("weights") for job in jobs_of(store, batch)] == [digest, None]
+            assert all(WeightsReader(store).of(job) for job in jobs_of(store, batch)[:1])
+        file.unlink()
+        with pytest.raises(BadRequest, match=r"w\.safetensors: cannot be read"):
+            start_batch(read_spec(toml), settings=settings, store=store)
+    finally:
+        store.close()
+    for values, said in (
+        ({"whole_models": False}, "are for whole models"),
+        ({"tasks": [second]}, "is not among tasks"),
+    ):
+        with pytest.raises(BadRequest, match=f"weights: .*{said}"):
+            read_spec(toml, **values)
 
 
 KERNEL = SourceKernel("cuda", "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }")

@@ -163,13 +163,19 @@ def test_a_disk_without_room_is_not_the_requests_fault(ann, monkeypatch):
     assert "try again later" in detail(send(ann), 503)
 
 
-def request(address, token, body, **headers):
-    """A request as it is, over a real connection."""
+def begun(address, token, **headers):
+    """A connection on which the head of a request was sent as it is."""
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
     connection.putrequest("PUT", f"{API}/weights")
     for name, value in {"Authorization": f"Bearer {token}", **headers}.items():
         connection.putheader(name, value)
     connection.endheaders()
+    return connection
+
+
+def request(address, token, body, **headers):
+    """The response to a request as it is."""
+    connection = begun(address, token, **headers)
     connection.send(body)
     return connection.getresponse()
 
@@ -183,11 +189,7 @@ def test_a_length_that_is_not_the_files_is_refused(web, monkeypatch):
         late = request(address, token, FILE[:-1], **{"Content-Length": str(len(FILE))})
         assert (late.status, b"arrives too slowly" in late.read()) == (408, True)
         monkeypatch.setattr("web.security.request_body.SLOWEST_BYTES_A_S", 1 << 30)
-        trickling = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
-        trickling.putrequest("PUT", f"{API}/weights")
-        trickling.putheader("Authorization", f"Bearer {token}")
-        trickling.putheader("Content-Length", str(1 << 20))
-        trickling.endheaders()
+        trickling = begun(address, token, **{"Content-Length": str(1 << 20)})
         for _ in range(8):
             with contextlib.suppress(OSError):  # refused by then
                 trickling.send(b"x")
