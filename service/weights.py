@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
@@ -115,12 +115,12 @@ def keep_weights(
         Conflict: they were removed meanwhile.
     """
     digest = source.digest
+    _remove_unused(store, but_for=(user, digest))
     with store.write(announce=False) as session:
         stored.lock_weights(session, user)
         if stored.find_weights(session, user, digest) is not None:
             stored.touch_weights(session, user, digest)
             return False
-        stored.remove_unused(session, utc_now() - KEPT)
         check(session)
         there = stored.begin_weights(session, user, digest, source.tensors, size_bytes=source.size_bytes)
     removed = Conflict(f"the weights {digest[:12]} were removed while they were sent; send them again")
@@ -137,6 +137,31 @@ def keep_weights(
         if not stored.complete_weights(session, user, digest):
             raise removed
     return True
+
+
+def remove_weights(store: Store, user: str, digest: str, *, used_at: datetime) -> None:
+    """Remove weights whose removal has begun, unless they were used after `used_at`; by many short transactions."""
+    more = True
+    while more:
+        with store.write(announce=False) as session:
+            stored.lock_weights(session, user)
+            more = stored.remove_some(session, user, digest, used_at=used_at)
+
+
+def _remove_unused(store: Store, *, but_for: tuple[str, str]) -> None:
+    """Remove what no job has read for long and no open job works with, of all users, but for what is sent now."""
+    before = utc_now() - KEPT
+    with store.read() as session:
+        old = stored.list_unused(session, before)
+    for user, digest in old:
+        if (user, digest) == but_for:
+            continue
+        with store.write(announce=False) as session:
+            stored.lock_weights(session, user)  # a job that names them is not stored between these two looks
+            wanted = stored.is_wanted(session, user, digest)
+            used_at = None if wanted else stored.begin_removal(session, user, digest, before=before)
+        if used_at is not None:
+            remove_weights(store, user, digest, used_at=used_at)
 
 
 def keep_state(store: Store, user: str, path: Path) -> str:
@@ -197,9 +222,10 @@ def check_weights(session: Session, job: JobRecord) -> None:
     """
     digest = weights_named(job)
     if not has_weights(session, job):
+        again = f"models resume {job.id}" if job.kind == "model" else "evaluate OP CANDIDATE"
         raise BadRequest(
             f"the weights of job {job.id} ({str(digest)[:12]}) are not kept: they go {KEPT.days} days after their last"
-            f" use; give them again: kernelwright models resume {job.id} --state FILE"
+            f" use; give them again: kernelwright {again} --state FILE"
         )
 
 

@@ -17,6 +17,8 @@ from tasks.weights_file import WeightRow
 ROW_BYTES = 64 << 10
 """What weights count beside their bytes, so that a limit on bytes bounds their number, too."""
 
+_PARTS_AT_ONCE = 32  # that a transaction removes: others who write wait for its end
+
 
 def begin_weights(
     session: Session, user: str, digest: str, tensors: Sequence[WeightRow], *, size_bytes: int
@@ -87,7 +89,8 @@ def get_tensors(session: Session, user: str, digest: str) -> list[WeightRow]:
 def get_elements(session: Session, user: str, digest: str) -> bytes:
     """The bytes of weights that are there."""
     query = select(WeightsPartRow.data).where(_named(WeightsPartRow, user, digest))
-    return b"".join(session.scalars(query.order_by(WeightsPartRow.position)))
+    parts = session.scalars(query.order_by(WeightsPartRow.position).execution_options(yield_per=_PARTS_AT_ONCE))
+    return b"".join(parts)
 
 
 def stored_bytes(session: Session, user: str, *, but_for: str) -> int:
@@ -103,22 +106,46 @@ def is_wanted(session: Session, user: str, digest: str) -> bool:
     return session.scalar(select(JobRow.id).where(JobRow.status.in_(OPEN), *named).limit(1)) is not None
 
 
-def remove_weights(session: Session, user: str, digest: str, *, before: datetime | None = None) -> bool:
-    """Remove weights, unless they were used after `before`; whether there were any to remove."""
-    gone = delete(WeightsRow).where(_named(WeightsRow, user, digest))
-    if before is not None:
-        gone = gone.where(WeightsRow.used_at < before)
-    return session.scalar(gone.returning(WeightsRow.digest)) is not None
-
-
-def remove_unused(session: Session, before: datetime) -> None:
-    """Remove all users' weights that were last used before a moment and that no open job works with."""
+def list_unused(session: Session, before: datetime) -> list[tuple[str, str]]:
+    """Users and digests of all weights that were last used before a moment."""
     names = WeightsRow.user, WeightsRow.digest
-    old = session.execute(select(*names).where(WeightsRow.used_at < before).order_by(*names)).all()
-    for user, digest in old:
-        if not is_wanted(session, user, digest):
-            # A job that names them may be stored at this moment: it has touched them, and they are not old any more.
-            remove_weights(session, user, digest, before=before)
+    found = session.execute(select(*names).where(WeightsRow.used_at < before).order_by(*names))
+    return [(user, digest) for user, digest in found]
+
+
+def begin_removal(session: Session, user: str, digest: str, *, before: datetime | None = None) -> datetime | None:
+    """Let no job name weights any more, unless they were used after `before`. `remove_some` takes them away.
+
+    The caller has locked the user's weights.
+
+    Returns:
+        When they were used last; None if there are none, or they were used later.
+    """
+    row = session.get(WeightsRow, (user, digest))
+    if row is None or (before is not None and row.used_at >= before):
+        return None
+    row.complete = False
+    return row.used_at
+
+
+def remove_some(session: Session, user: str, digest: str, *, used_at: datetime) -> bool:
+    """Remove some parts of weights, and the weights with the last of them, unless they were used after `used_at`.
+
+    The caller has locked the user's weights.
+
+    Returns:
+        Whether there is more to remove.
+    """
+    row = session.get(WeightsRow, (user, digest))
+    if row is None or row.used_at > used_at:
+        return False
+    of_these = _named(WeightsPartRow, user, digest)
+    some = list(session.scalars(select(WeightsPartRow.position).where(of_these).limit(_PARTS_AT_ONCE)))
+    session.execute(delete(WeightsPartRow).where(of_these, WeightsPartRow.position.in_(some)))
+    if len(some) < _PARTS_AT_ONCE:
+        session.delete(row)
+        return False
+    return True
 
 
 def _named(table: type[WeightsRow | WeightsPartRow], user: str, digest: str) -> ColumnElement[bool]:

@@ -19,7 +19,7 @@ from service.jobs.persistence import save_task
 from service.jobs.query import mark_dead_jobs
 from service.settings import Settings
 from service.submissions.enqueue import PRIORITIES, kept_options
-from service.weights import keep_state, require_weights
+from service.weights import keep_state, require_weights, weights_named
 from tasks.outcomes import Clock, clock_of
 from tasks.task import Task
 
@@ -209,13 +209,20 @@ def requeue_batch(session: Session, batch_id: int) -> int:
 
     Raises:
         NotInStore: there is no batch with this id.
-        BadRequest: cancelled jobs have not ended yet.
+        BadRequest: cancelled jobs have not ended yet, or weights that its jobs name are not kept any more.
     """
-    batches.get_batch(session, batch_id)
+    user = batches.get_batch(session, batch_id).user
+    again = [
+        job
+        for job in jobs.list_jobs(session, batch_id=batch_id)
+        if job.status in RESUMABLE and job.stop_reason not in FINAL
+    ]
+    for digest in sorted({digest for job in again if (digest := weights_named(job)) is not None}):
+        require_weights(session, user, digest)
     if stopping := batches.count_stopping(session, batch_id):
         raise BadRequest(f"batch {batch_id}: {stopping} jobs are still stopping; try again in a moment")
-    for job in jobs.list_jobs(session, kind="model", batch_id=batch_id):
-        if job.status in RESUMABLE and job.stop_reason not in FINAL:
+    for job in again:
+        if job.kind == "model":
             requeue_regions(session, job.id)
     batches.requeue_jobs(session, batch_id, final=FINAL)
     batches.set_cancelled(session, batch_id, False)

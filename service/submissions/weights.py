@@ -12,7 +12,7 @@ from service.errors import Conflict
 from service.settings import Settings
 from service.submissions.access import Principal, Role, require
 from service.submissions.quotas import QuotaExceeded
-from service.weights import keep_weights, source_of_file
+from service.weights import keep_weights, remove_weights, source_of_file
 from tasks.weights_file import MAX_STATE_BYTES
 
 MAX_FILE_BYTES = MAX_STATE_BYTES
@@ -85,8 +85,10 @@ def remove_weights_for(principal: Principal, digest: str, *, store: Store) -> No
         stored.lock_weights(session, principal.user)
         if stored.is_wanted(session, principal.user, digest):
             raise Conflict(f"weights {digest[:12]}: a job that waits or runs works with them; cancel it first")
-        if not stored.remove_weights(session, principal.user, digest):
+        used_at = stored.begin_removal(session, principal.user, digest)
+        if used_at is None:
             raise NotInStore(f"weights {digest[:12]}: none are kept for {principal.user}")
+    remove_weights(store, principal.user, digest, used_at=used_at)
 
 
 def _check_room(principal: Principal, size_bytes: int, settings: Settings) -> None:

@@ -3,7 +3,7 @@
 import io
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from service.weights import (
     WeightsSource,
     keep_weights,
     read_state,
+    remove_weights,
     require_weights,
     source_of,
     source_of_file,
@@ -66,6 +67,17 @@ def kept(store: Store, user: str = "ann") -> list[str]:
 def age(store: Store, by: timedelta) -> None:
     with store.write() as session:
         session.execute(update(WeightsRow).values(used_at=utc_now() - by))
+
+
+def begin_removal(store: Store, digest: str) -> datetime:
+    with store.write() as session:
+        used_at = stored.begin_removal(session, "ann", digest)
+        assert used_at is not None
+        return used_at
+
+
+def remove(store: Store, digest: str) -> None:
+    remove_weights(store, "ann", digest, used_at=begin_removal(store, digest))
 
 
 def parts(store: Store) -> list[bytes]:
@@ -152,8 +164,7 @@ def test_weights_that_are_removed_while_they_are_sent_are_not_half_kept(store: S
 
     def part(position: int) -> bytes:
         if position == 1:
-            with store.write() as session:
-                stored.remove_weights(session, "ann", whole.digest)
+            remove(store, whole.digest)
         return whole.part(position)
 
     with pytest.raises(Conflict, match="were removed while they were sent; send them again"):
@@ -172,6 +183,32 @@ def test_weights_that_nobody_has_used_for_days_are_removed_when_others_are_kept(
     age(store, KEPT + timedelta(hours=1))
     keep_weights(store, "cyd", source_of(unused))
     assert kept(store) == [wanted.digest], "a job that waits works with them"
+
+
+def test_weights_whose_removal_was_interrupted_are_named_by_no_job_and_can_be_sent_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "_PARTS_AT_ONCE", 1)
+    weights = read_weights(FILE)
+    keep_weights(store, "ann", source_of(weights))
+    used_at = begin_removal(store, weights.digest)
+    with store.write() as session:
+        assert stored.remove_some(session, "ann", weights.digest, used_at=used_at), "there is more to remove"
+    assert len(parts(store)) == 2
+    with store.write() as session, pytest.raises(BadRequest, match="are not kept"):
+        require_weights(session, "ann", weights.digest)
+    assert keep_weights(store, "ann", source_of(weights))
+    remove_weights(store, "ann", weights.digest, used_at=used_at)  # the removal goes on, and finds them in use again
+    assert WeightsReader(store).of(job_with(store, weights.digest)) == weights
+    remove(store, weights.digest)
+    assert parts(store) == [] and kept(store) == []
+
+
+def test_old_weights_that_are_sent_again_are_not_stored_anew(store: Store) -> None:
+    weights = read_weights(FILE)
+    keep_weights(store, "ann", source_of(weights))
+    age(store, KEPT + timedelta(hours=1))
+    assert not keep_weights(store, "ann", source_of(weights))
 
 
 def test_weights_that_a_job_names_while_they_are_to_be_removed_stay(store: Store) -> None:

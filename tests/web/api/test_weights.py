@@ -79,6 +79,11 @@ def test_a_batch_names_weights_by_model(ann, web):
     assert "starter/other is not among tasks" in detail(ann.post(f"{API}/batches", json=body), 422)
     body["weights"] = {"starter/rmsnorm_gelu": "/etc/passwd"}
     assert ann.post(f"{API}/batches", json=body).status_code == 422
+    assert ann.post(f"{API}/batches/{batch['id']}/cancel").status_code == 200
+    assert ann.delete(f"{API}/weights/{DIGEST}").status_code == 204
+    assert "are not kept for ann" in detail(ann.post(f"{API}/batches/{batch['id']}/resume"), 422)
+    send(ann)
+    assert ann.post(f"{API}/batches/{batch['id']}/resume").status_code == 200
 
 
 def test_each_user_has_weights_of_ones_own(ann, web):
