@@ -18,7 +18,8 @@ from typing import Any
 
 from benchmarks.repeatability import quantile, slower_source, sources
 from evaluator.build_cache import BuildCache
-from evaluator.evaluate import Effort, evaluate
+from evaluator.evaluate import Effort, build_ahead, evaluate
+from evaluator.peak_store import PeakStore
 from evaluator.platforms import load_platform
 from evaluator.referee.timing.sequential import Decision
 from evaluator.referee_process import harness_hash, prepare_referee
@@ -80,12 +81,22 @@ def pairs(*, exemplars: bool) -> Iterator[tuple[str, Task, str, str]]:
 
 
 def decide(sandbox: DockerSandbox, cache: BuildCache, task: Task, candidate: str, champion: str) -> dict[str, Any]:
-    """One trial, with a referee that was started before, as in a job."""
+    """One trial as in a job: the referee was started, the champion built and the device measured before."""
     platform = load_platform("cpu")
-    prepare_referee("evaluate", platform, device=0, sandbox=sandbox, limits=EFFORT.limits())
+    limits, peaks = EFFORT.limits(), PeakStore(RESULTS / ".peaks")
+    if not build_ahead(task, champion, sandbox=sandbox, platform=platform, effort=EFFORT, cache=cache):
+        raise SystemExit(f"{task.name}: the champion is not built")
+    prepare_referee("evaluate", platform, device=0, sandbox=sandbox, limits=limits)
     time.sleep(4)  # a model writes meanwhile
     found = evaluate(
-        task, candidate, sandbox=sandbox, platform=platform, effort=EFFORT, champion_source=champion, cache=cache
+        task,
+        candidate,
+        sandbox=sandbox,
+        platform=platform,
+        effort=EFFORT,
+        champion_source=champion,
+        cache=cache,
+        peaks=peaks,
     )
     compared = found.champion
     if compared is None or compared.speedup is None:

@@ -32,6 +32,7 @@ _SHARE_TMP = (
     "It mounts what this program writes to its folder for temporary files: where that runs in a container, mount the "
     "host's /tmp at /tmp (docs/operating.md)."
 )
+_LOOK_S = 0.01  # between two looks whether a container whose output has ended has exited, which it does at once
 _GRACE_S = 30  # how long the container may outlive its limit if no process is left to kill it
 
 
@@ -225,7 +226,7 @@ def _wait_for_exit(
         if time.monotonic() > deadline or (cancel is not None and cancel.is_set()):
             return None
         time.sleep(pause_s)
-        pause_s = min(pause_s * 2, 0.1)
+        pause_s = min(pause_s * 2, _LOOK_S)
 
 
 def remove_container(client: docker.DockerClient, container: str) -> None:

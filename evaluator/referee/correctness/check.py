@@ -445,14 +445,19 @@ def _shape_groups(pool: RunnerPool, reference: RunnerHandle) -> list[str]:
     count = tree.spec.get("scalar")
     if not isinstance(count, int) or not 1 <= count <= _MAX_COUNT:
         raise Finding("task_invalid", "get_input_groups() returns no list of input lists", "shape_groups")
-    chosen: Sequence[int] = range(count)
-    if count > _MAX_GROUPS:
-        rng = random.Random(pool.seeds.named("shape groups"))  # noqa: S311 - which shapes to look at
-        chosen = sorted(rng.sample(chosen, _MAX_GROUPS))
-        own = pool.request.shape_group
-        if own is not None and own < count and own not in chosen:
-            chosen = [own, *chosen[1:]]  # where the inputs of get_inputs() are
+    chosen = _chosen_groups(count, pool.request.shape_group, pool.seeds.named("shape groups"))
     return [f"{input_families.GROUP}{number}" for number in chosen]
+
+
+def _chosen_groups(count: int, own: int | None, seed: int) -> list[int]:
+    """The numbers of all of `count` groups, or of a sample of `_MAX_GROUPS`; `own` is in it if there is such a group."""
+    chosen = list(range(count))
+    if count > _MAX_GROUPS:
+        rng = random.Random(seed)  # noqa: S311 - which shapes to look at
+        chosen = sorted(rng.sample(chosen, _MAX_GROUPS))
+        if own is not None and 0 <= own < count and own not in chosen:
+            chosen = [own, *chosen[1:]]  # where the inputs of get_inputs() are
+    return chosen
 
 
 def _kernelbench(candidate: RunnerHandle, call: Call, want: Expected) -> bool:

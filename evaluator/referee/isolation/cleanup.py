@@ -2,15 +2,13 @@
 
 It removes files in the folders named as arguments, and System V shared memory, semaphores and queues, which no process
 limit covers. The referee could not remove them: it is root, but without root's rights over other users' files. This
-file imports nothing of the project.
+file imports nothing of the project, and no module that takes long: it runs before each process set.
 """
 
 import contextlib
 import ctypes
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 _IPC_RMID = 0
 _AT_ONCE = 200  # names on one command line
@@ -32,7 +30,7 @@ def main() -> None:
         # Python can recurse.
         for command in (["chmod", "-R", "u+rwX", "--"], ["rm", "-rf", "--"]):
             words = [*command, *owned[start : start + _AT_ONCE]]
-            subprocess.run(words, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            os.waitpid(os.posix_spawnp(words[0], words, os.environ), 0)
 
 
 def segments(kind: str, uid: int) -> list[int]:
@@ -44,7 +42,8 @@ def segments(kind: str, uid: int) -> list[int]:
 def sysv(kind: str) -> list[dict[str, str]]:
     """The kernel's list of one kind of System V objects: shm, sem or msg."""
     with contextlib.suppress(OSError):
-        head, *lines = Path(f"/proc/sysvipc/{kind}").read_text().splitlines()
+        with open(f"/proc/sysvipc/{kind}") as file:  # noqa: PTH123 - importing pathlib takes longer than all else here
+            head, *lines = file.read().splitlines()
         return [dict(zip(head.split(), line.split(), strict=False)) for line in lines]
     return []
 

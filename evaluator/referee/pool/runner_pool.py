@@ -144,8 +144,7 @@ class RunnerPool:
         Raises:
             Finding: a process could not be killed.
         """
-        for handle in handles:
-            handle.kill()
+        self.kill(*handles)
         left = []
         for handle in handles:
             self.running.remove(handle)
@@ -159,6 +158,12 @@ class RunnerPool:
                 raise Finding("sandbox_error", text)
             raise Finding("integrity", text, "unkillable")
         exhaustion.clean_up(foreign, self.scratch)
+
+    @staticmethod
+    def kill(*handles: RunnerHandle) -> None:
+        """Kill runners without waiting for their end. `stop` or `stop_all` comes afterwards."""
+        for handle in handles:
+            handle.kill()
 
     def check_hoarding(self) -> None:
         """Check that no candidate hoards a resource that all runners need.

@@ -110,7 +110,9 @@ class TimingStage:
             if enough:
                 self.candidate = runners.pop("candidate")
                 self._look_into(self.candidate, rng)
-            self.pool.stop(*runners.values())
+                self.pool.kill(*runners.values())  # nothing is timed any more while they end
+            else:
+                self.pool.stop(*runners.values())
         self.profile["handover_ms"] = round(statistics.median(self.measurement.handovers_s) * 1e3, 4)
         self.profile["evenness"] = self.measurement.evenness().value
         self.profile |= load.facts()
