@@ -1,8 +1,12 @@
 """Weights in the store: sent in parts, kept for one user, read by jobs, and removed when nobody has use for them."""
 
 import io
+import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -29,10 +33,32 @@ from service.weights import (
     source_of_file,
 )
 from tasks.weights_file import Weights, read_weights
+from tests.support.commands import ROOT
 from tests.support.weights import state_file
 
 FILE = state_file({"weight": ("F32", [5], bytes(range(20))), "\ud800\x00": ("U8", [3], b"abc")})
 OTHER = state_file({"weight": ("F32", [1], b"efgh")})
+LONG = state_file({"weight": ("U8", [37], bytes(range(37)))})
+KEEPS_TWO_PARTS = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import service.weights
+from db.engine import open_store
+from service.weights import keep_weights, source_of
+from tasks.weights_file import read_weights
+
+service.weights.PART_BYTES = 8
+whole = source_of(read_weights(Path(sys.argv[2]).read_bytes()))
+
+def part(position):
+    if position == 2:
+        print("asked for the third part", flush=True)
+        sys.stdin.read()
+    return whole.part(position)
+
+keep_weights(open_store(sys.argv[1]), "ann", replace(whole, part=part))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +175,31 @@ def test_what_was_interrupted_goes_on_with_the_parts_that_are_missing(store: Sto
     assert keep_weights(store, "ann", source)
     assert asked == [0, 1, 1, 2]
     assert WeightsReader(store).of(job_with(store, weights.digest)) == weights
+
+
+def test_what_a_killed_process_has_kept_stays_and_is_not_read_again(store: Store, tmp_path: Path) -> None:
+    weights = read_weights(LONG)
+    (tmp_path / "w.safetensors").write_bytes(LONG)
+    url = store.engine.url.render_as_string(hide_password=False)
+    command = [sys.executable, "-c", KEEPS_TWO_PARTS, url, str(tmp_path / "w.safetensors")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        process.kill()
+    assert (said, process.returncode) == ("asked for the third part\n", -signal.SIGKILL)
+    assert kept(store) == [] and parts(store) == [weights.elements[:8], weights.elements[8:16]]
+    whole = source_of(weights)
+    asked: list[int] = []
+
+    def part(position: int) -> bytes:
+        asked.append(position)
+        return whole.part(position)
+
+    assert keep_weights(store, "ann", replace(whole, part=part))
+    assert asked == [2, 3, 4]
+    assert kept(store) == [weights.digest] and b"".join(parts(store)) == weights.elements
+    assert WeightsReader(store).of(job_with(store, weights.digest)) == weights, "their digest is right"
 
 
 def test_two_who_send_the_same_at_once_keep_it_once(store: Store) -> None:

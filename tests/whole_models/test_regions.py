@@ -20,6 +20,7 @@ from whole_models.regions import (
     CONVOLUTION_GAIN,
     MODULE_NAMES,
     PRODUCT_GAIN,
+    WORDS_CHARS,
     Region,
     choose,
     counted_ms,
@@ -272,6 +273,45 @@ def test_a_chain_has_a_bounded_number_of_nodes() -> None:
     nodes = [node(name, "aten.exp.default", before) for name, before in zip(names, ["x", *names], strict=False)]
     chains = [each for each in sets(regions_of(*nodes), "element-wise") if len(each.split()) < len(names)]
     assert {len(each.split()) for each in chains} == {CHAIN_NODES}
+
+
+@pytest.mark.parametrize(
+    ("operators", "words"),
+    [
+        (["exp", "neg"], "exp_neg"),
+        (["exp", "neg", "exp", "tanh", "sin"], "exp_neg_tanh"),
+        (["bitwise_right_shift", "bitwise_left_shift"], "bitwise_right_shift_bitwise_left_shift"),
+        (["bitwise_right_shift", "bitwise_left_shift", "sin"], "bitwise_right_shift_bitwise_left_shift_s"),
+        (["bitwise_right_shift", "hardsigmoid", "bitwise_xor"], "bitwise_right_shift_hardsigmoid_bitwise"),
+        (["bitwise_right_shift", "hardsigmoid", "bitwise_xor"] * 10, "bitwise_right_shift_hardsigmoid_bitwise"),
+    ],
+)
+def test_a_chain_is_named_by_its_first_three_operators_within_a_length(operators: list[str], words: str) -> None:
+    """What is cut off leaves no `_` at the end."""
+    names = [f"n{number}" for number in range(len(operators))]
+    links = zip(names, operators, ["x", *names], strict=False)
+    (chain,) = regions_of(*(node(name, f"aten.{operator}.default", before) for name, operator, before in links))
+    assert chain.name == f"r01_{words}"
+    assert len(words) <= WORDS_CHARS
+
+
+@pytest.mark.parametrize(
+    ("of_class", "words"),
+    [
+        ("RMSNormAndMLP", "rms_norm_and_mlp"),
+        ("GroupedQueryAttentionWithRotaryEmbedding", "grouped_query_attention_with_rotary_embe"),
+        ("GroupedQueryAttentionWithRotationalEmbedding", "grouped_query_attention_with_rotational"),
+    ],
+)
+def test_a_block_is_named_by_its_modules_class_within_a_length(of_class: str, words: str) -> None:
+    nodes = [
+        node("first", "aten.linear.default", "x", module="part"),
+        node("second", "aten.linear.default", "first", module="part"),
+    ]
+    found = regions_of(*(replace(each, module_class=of_class) for each in nodes))
+    (block,) = (region for region in found if region.kind == "block")
+    assert block.name.split("_", 1)[1] == words
+    assert len(words) <= WORDS_CHARS
 
 
 def test_a_value_that_many_take_joins_none_of_them() -> None:

@@ -450,14 +450,16 @@ def _shape_groups(pool: RunnerPool, reference: RunnerHandle) -> list[str]:
 
 
 def _chosen_groups(count: int, own: int | None, seed: int) -> list[int]:
-    """The numbers of all of `count` groups, or of a sample of `_MAX_GROUPS`; `own` is in it if there is such a group."""
-    chosen = list(range(count))
-    if count > _MAX_GROUPS:
-        rng = random.Random(seed)  # noqa: S311 - which shapes to look at
-        chosen = sorted(rng.sample(chosen, _MAX_GROUPS))
-        if own is not None and 0 <= own < count and own not in chosen:
-            chosen = [own, *chosen[1:]]  # where the inputs of get_inputs() are
-    return chosen
+    """The numbers of all of `count` groups, or of `_MAX_GROUPS` drawn ones, in order.
+
+    If there is a group `own`, it is among them. Each other group is as likely as the next.
+    """
+    if count <= _MAX_GROUPS:
+        return list(range(count))
+    kept = [own] if own is not None and 0 <= own < count else []  # where the inputs of get_inputs() are
+    rng = random.Random(seed)  # noqa: S311 - which shapes to look at
+    others = [number for number in range(count) if number not in kept]
+    return sorted(kept + rng.sample(others, _MAX_GROUPS - len(kept)))
 
 
 def _kernelbench(candidate: RunnerHandle, call: Call, want: Expected) -> bool:

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import signal
+import struct
 import threading
 import tracemalloc
 import zipfile
@@ -17,6 +18,8 @@ from db.evaluations import results
 from db.jobs import job_queue, jobs, model_runs
 from db.jobs.weights import list_weights
 from db.records import JobStatus
+from evaluator.evaluation import shape_group_of
+from evaluator.referee.protocol.input_families import GIVEN_WEIGHTS
 from service.audit import retract_evaluation
 from service.cli.app import run
 from service.cli.remote.models import read_archive
@@ -37,10 +40,29 @@ from tests.support.seeded_store import (
     seed,
     trial,
 )
-from tests.support.web_application import CANDIDATE, add_done_job, listening, opened
+from tests.support.web_application import CANDIDATE, add_done_job, get, listening, opened
 from tests.support.weights import state_file
 
 NOWHERE = "http://127.0.0.1:9"
+GROUPS = """
+def get_input_groups():
+    return [[torch.randn(3, 128)], [torch.randn(96, 64)]]
+"""
+SCALED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.linspace(0.5, 1.5, 128))
+    def forward(self, x):
+        return torch.relu(x) * self.scale
+def get_inputs():
+    return [torch.randn(128, 128)]
+def get_init_inputs():
+    return []
+"""
+SCALED_NEW = SCALED.partition("def get_inputs")[0].replace("class Model(", "class ModelNew(")
+CLAMPED = SCALED_NEW.replace("self.scale\n", "self.scale.clamp(max=2.0)\n")  # no parameter that is drawn is as large
 
 
 @pytest.fixture
@@ -83,6 +105,8 @@ def one_line(capsys, *arguments, status):
         (["--image", "mine"], "--image: is the server's to set; leave it out with --server"),
         (["--tolerance", "lenient"], "--tolerance lenient: unknown; there is: kernelbench"),
         (["--platform", "abacus"], "platform 'abacus' is unknown; there is: cpu"),
+        (["--shape-group", "1"], "shape group 1: local/op has no get_input_groups()"),
+        (["--state", "none.safetensors"], "--state none.safetensors: cannot be read"),
     ],
 )
 def test_what_a_server_cannot_be_asked_of_an_evaluation_is_one_line(operator, files, options, words, capsys):
@@ -554,6 +578,59 @@ def test_an_evaluation_through_a_server_is_what_it_is_here(files, monkeypatch, k
     kept = json.loads(listed.stdout)["jobs"]
     assert [(job["kind"], job["model"], job["status"]) for job in kept] == [("evaluate", None, "done")] * 4
     assert {entry["model"] for entry in json.loads(board.stdout)["entries"]} == {"submitted"}
+
+
+@pytest.mark.timeout(900)
+def test_inputs_of_a_shape_group_are_timed_here_and_through_a_server(files, monkeypatch, kernelwright, serving):
+    monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
+    monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.2")
+    monkeypatch.setenv("KERNELWRIGHT_BASELINES", "eager")
+    (files / "op.py").write_text(OP + GROUPS)
+    command = ("evaluate", str(files / "op.py"), str(files / "good.py"), "--json", "--shape-group")
+    done = [kernelwright(*command, number, within_s=280) for number in ("1", "2")]
+    with serving() as (address, _):
+        monkeypatch.delenv("KERNELWRIGHT_SANDBOX")
+        done += [kernelwright(*command, number, "--server", address, within_s=280) for number in ("1", "2")]
+    assert [each.returncode for each in done] == [0] * 4, [each.stderr for each in done]
+    here, none_here, there, none_there = (json.loads(each.stdout) for each in done)
+    for found in (here, there):
+        assert (found["verdict"], shape_group_of(found)) == ("passed", 1)
+        assert "other_inputs" in found["tags"]
+        checked = [check["inputs"] for check in found["correctness"]["checks"] if check["passed"]]
+        assert {"shape group 0", "shape group 1"} <= set(checked)
+    for found in (none_here, none_there):
+        assert (found["verdict"], shape_group_of(found)) == ("task_invalid", 2)
+        assert "get_input_groups() returns 2 lists of inputs: there is no shape group 2" in found["message"]
+
+
+@pytest.mark.timeout(900)
+def test_a_candidate_is_held_to_weights_that_are_sent_to_a_server_once(tmp_path, monkeypatch, kernelwright, serving):
+    monkeypatch.setenv("KERNELWRIGHT_SANDBOX", "process")
+    monkeypatch.setenv("KERNELWRIGHT_MEASURE_S", "0.2")
+    monkeypatch.setenv("KERNELWRIGHT_BASELINES", "eager")
+    for name, text in (("op", SCALED), ("good", SCALED_NEW), ("clamped", CLAMPED)):
+        (tmp_path / f"{name}.py").write_text(text)
+    weights = state_file({"scale": ("F32", [128], struct.pack("<f", 3.0) * 128)})
+    (tmp_path / "w.safetensors").write_bytes(weights)
+    digest = read_weights(weights).digest
+    with serving() as (address, _):
+        monkeypatch.delenv("KERNELWRIGHT_SANDBOX")
+        asked = ("--state", str(tmp_path / "w.safetensors"), "--json", "--server", address)
+        done = [
+            kernelwright("evaluate", str(tmp_path / "op.py"), str(tmp_path / name), *asked, within_s=280)
+            for name in ("good.py", "clamped.py")
+        ]
+        kept = get(address, "/api/v1/weights").json()["weights"]
+        counted = get(address, "/metrics").text
+    assert [each.returncode for each in done] == [0, 0], [each.stderr for each in done]
+    good, clamped = (json.loads(each.stdout) for each in done)
+    assert (good["verdict"], clamped["verdict"], clamped["code"]) == ("passed", "wrong_output", "given_weights")
+    for found, right in ((good, True), (clamped, False)):
+        checks = {check["inputs"]: check["passed"] for check in found["correctness"]["checks"]}
+        assert (checks[GIVEN_WEIGHTS], found["provenance"]["weights"]) == (right, digest)
+    assert [each["digest"] for each in kept] == [digest]
+    sent = re.findall(r'_requests_total\{method="PUT",route="/api/v1/weights",status="(\d+)"\} (\S+)', counted)
+    assert sent == [("201", "1.0")]
 
 
 @pytest.mark.timeout(900)
