@@ -305,7 +305,7 @@ class RunnerHandle:
         if all(fd != self._sock.fileno() for fd, _ in ready):
             raise self._death()
         try:
-            return framing.receive_bytes(self._sock, deadline=deadline)
+            return framing.receive_last(self._sock, deadline=deadline)
         except framing.WireError as error:
             if str(error) == "connection closed":
                 raise self._death() from None

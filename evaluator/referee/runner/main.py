@@ -316,7 +316,7 @@ class Runner:
         inputs = None if spec is None else build(spec, tensors)
         framing.send(self.sock, {"ok": True})
         try:
-            go = Go.unpack(framing.receive_bytes(self.sock))
+            go = Go.unpack(framing.receive_last(self.sock))
         except framing.WireError:
             raise _Closed from None
         return go, build(go.spec, tensors) if inputs is None else inputs
