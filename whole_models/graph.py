@@ -175,6 +175,8 @@ class Graph:
         path: the module in the model; empty for the model itself.
         module_class: the module's class.
         training: the modes of its submodules: the paths, relative to it, of those in training mode.
+        reads_mode: the paths of those that look at their mode; None: this is not known, so it may be any.
+        either_mode: whether the same is computed if all of these are in the other mode.
         calls: how often the model calls it in one forward.
         arguments: the tree of the arguments of `forward` (`["leaf"]`, `["tuple"|"list", [trees]]`,
             `["dict", [keys], [trees]]`); leaves are the inputs of kind `argument` and `scalar`, in order.
@@ -199,6 +201,8 @@ class Graph:
     outputs: tuple[Argument, ...]
     mutations: tuple[Mutation, ...]
     eager_ms: float | None
+    reads_mode: tuple[str, ...] | None = None
+    either_mode: bool = False
 
     @cached_property
     def node_of(self) -> Mapping[str, Node]:
@@ -338,6 +342,8 @@ def _graph(item: Any) -> Graph:
             Mutation(_path(each["path"]), _matching(_IDENTIFIER, each["value"])) for each in _items(item["mutations"])
         ),
         eager_ms=_optional(item["eager_ms"], _duration),
+        reads_mode=_optional(item.get("reads_mode"), lambda paths: tuple(_path(path) for path in _items(paths))),
+        either_mode=item.get("either_mode") is True,
     )
     _check_order(graph)
     return graph

@@ -32,6 +32,7 @@ import operator as _kw_operator
 import pathlib as _kw_pathlib
 import sys as _kw_sys
 import types as _kw_types
+import warnings as _kw_warnings
 import weakref as _kw_weakref
 import zlib as _kw_zlib
 """
@@ -148,10 +149,15 @@ class _kw_Graph:
     `leaves` has the facts of each tensor among the arguments, and `(value,)` for each other value. `weights` has kind
     (`state` for a buffer that calls change), path, facts and, of a constant, its bytes. `kernels` has the name of each
     kernel and what it takes of the weights: the kernel's name, the position, and whether the kernel must have it.
+    `training` has the paths of the submodules that were in training mode, `reads_mode` those of the ones that look at
+    it (None: any may). `either_mode`: the graph is right as well if all of these are in the other mode.
     """
 
-    def __init__(self, run, path, training, arguments, keywords, leaves, weights, kernels):
-        self.run, self.path, self.training = run, path, training
+    def __init__(
+        self, run, path, training, reads_mode, either_mode, arguments, keywords, leaves, weights, kernels
+    ):
+        self.run, self.path = run, path
+        self.training, self.reads_mode, self.either_mode = training, reads_mode, either_mode
         self.arguments, self.keywords, self.leaves = arguments, keywords, leaves
         self.weights, self.kernels = weights, kernels
         # Kernels are made anew where these change, but for what the graph's own call changes of a buffer: a kernel that
@@ -159,6 +165,12 @@ class _kw_Graph:
         taken = sorted({position for _, each in kernels for _, position, _ in each})
         self.taken = [position for position in taken if weights[position][0] != "state"]
         self.state = [position for position in taken if weights[position][0] == "state"]
+
+    def mode_that_differs(self, parts):
+        """The path of a submodule whose mode the graph is not for; None: it is for these modes."""
+        looking = parts if self.reads_mode is None else self.reads_mode
+        other = [path for path in looking if parts[path].training != (path in self.training)]
+        return None if not other or (self.either_mode and len(other) == len(looking)) else other[0]
 
     def leaves_of(self, original, args, kwargs):
         """The leaves of the arguments; None: they are not like those that were captured."""
@@ -285,6 +297,7 @@ class _kw_Place:
         self.weights, self.aliases, self.marks, self.versions = [], [], None, []
         self.pending = set()  # positions of weights that have changed since kernels were made for all of them
         self.kernels, self.called, self.ready = [None] * len(_kw_GRAPHS[self.index].kernels), False, False
+        self.told = False  # that a mode is another one
 
     def __deepcopy__(self, memo):
         return _kw_Place(self.index, self.known, self.tied, _kw_copy.deepcopy(self.other, memo))
@@ -331,11 +344,20 @@ class _kw_Place:
         ):
             return True
         self.checks = None
-        training = _kw_GRAPHS[self.index].training
         parts = dict(module.named_modules())
-        if not any_mode and any(part.training != (path in training) for path, part in parts.items()):
-            return False
         if not _kw_has_facts(_kw_facts(module), self.known):
+            return False
+        other = None if any_mode else _kw_GRAPHS[self.index].mode_that_differs(parts)
+        if other is not None:
+            if not self.told:
+                self.told = True
+                mode, other_mode = ("training", "eval") if parts[other].training else ("eval", "training")
+                where = f"{other} ({type(parts[other]).__name__})" if other else "the model itself"
+                _kw_warnings.warn(
+                    f"{where} is in {mode} mode, and the kernels were made for {other_mode} mode, in which it computes "
+                    "something else: the original code runs, without them",
+                    stacklevel=2,
+                )
             return False
         checks, objects = [], {}
         for path, part in parts.items():

@@ -454,6 +454,8 @@ class _GraphText:
             f"{prefix}graph_{self.place}",
             f"path={self.graph.path!r}",
             f"training={{{', '.join(map(repr, self.graph.training))}}}" if self.graph.training else "training=()",
+            f"reads_mode={self.graph.reads_mode!r}",
+            f"either_mode={self.graph.either_mode!r}",
             f"arguments={tree[1]!r}",
             f"keywords={self.graph.keywords!r}",
             _listed("leaves", leaves),

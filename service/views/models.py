@@ -43,6 +43,7 @@ QUESTIONS = {
     "passes": "does the model pass with it?",
     "without": "is the model better off without it?",
     "whole": "is one kernel for all of it better?",
+    "whole alone": "is the model better with one kernel for all of it?",
     "proof": "does all of it hold at full precision?",
     "proof without": "does it hold at full precision without this one?",
 }
@@ -51,7 +52,8 @@ QUESTIONS = {
 _WHY_OUT = {
     "passes": "the model does not pass with it",
     "without": "the model is no slower without it",
-    "whole": "the kernels of its parts are better",
+    "whole": "no better than the kernels of its parts",
+    "whole alone": "the model is no slower without it",
 }
 
 
@@ -226,6 +228,7 @@ class ModelRunView:
         regions: what became of each region.
         shapes: other lists of inputs that kernels were looked for.
         as_it_is: lists of inputs that run the original code, with the reason.
+        modes: in which modes kernels run, where that matters.
         trials: how kernels were chosen, in order.
         stays_eager: modules whose own code stays as it is.
         kernels_ms: under torch.compile: the time of a call in each of its kernels, longest first.
@@ -243,6 +246,7 @@ class ModelRunView:
     regions: tuple[RegionLine, ...]
     shapes: tuple[ShapeLine, ...]
     as_it_is: tuple[str, ...]
+    modes: tuple[str, ...]
     trials: tuple[TrialLine, ...]
     stays_eager: tuple[EagerLine, ...]
     kernels_ms: tuple[tuple[str, float], ...]
@@ -339,6 +343,7 @@ def model_run_view(store: Store, run_id: int) -> ModelRunView:
         regions=regions,
         shapes=shape_lines(store, run, proof),
         as_it_is=runs_original_code(plan),
+        modes=modes(plan),
         trials=tuple(_trial(each) for each in run.trials),
         stays_eager=tuple(
             EagerLine(*(str(each.get(name) or "") for name in ("path", "module_class", "reason")))
@@ -374,6 +379,12 @@ def runs_original_code(plan: Mapping[str, Any]) -> tuple[str, ...]:
     found = plan.get("as_it_is")
     if found is None and plan.get("shape_groups"):
         return ("get_input_groups()",)
+    return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
+
+
+def modes(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """In which modes kernels run, in words; nothing where the mode does not matter."""
+    found = plan.get("modes")
     return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
 
 

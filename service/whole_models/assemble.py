@@ -145,7 +145,8 @@ class Trial:
     Attributes:
         name: the region whose kernel it is about; `ALL` for all that are in place.
         question: `passes`, `without` (is the model better off without it?), `whole` (is one kernel for all of it
-            better?), `proof` (does what is to be delivered hold?) or `proof without` (does it hold without this one?).
+            better than those for its parts?), `whole alone` (where there are none: than the model itself?), `proof`
+            (does what is to be delivered hold?) or `proof without` (does it hold without this one?).
         candidate, champion: the hashes of the sources that were compared; no champion where there was none.
         decision: `better`, `worse`, `alike` or `open`, of the candidate; a verdict where it did not pass; of a proof
             also `passed`, and `slower` where eager or torch.compile is faster.
@@ -232,7 +233,7 @@ class Assembler:
         wholes = [kernel for kernel in kernels if kernel.region.kind == WHOLE]
         if wholes:
             whole = self.source_of(wholes)
-            trial = self._ask_for_the_whole(wholes[0].name, whole, source or self.source_of([]))
+            trial = self._ask_for_the_whole(wholes[0].name, whole, source)
             parts = Assembly(tuple(kept), source)
             if not trial.taken_out:
                 return Assembly(tuple(wholes), whole, parts if kept else None)
@@ -285,9 +286,12 @@ class Assembler:
         question = self.source_of(rest), self.source_of(kept)
         return self._decide(kernel.name, "without", *question, _does_not_pay).taken_out
 
-    def _ask_for_the_whole(self, name: str, whole: str, source: str) -> Trial:
+    def _ask_for_the_whole(self, name: str, whole: str, parts: str) -> Trial:
+        """Whether one kernel for all of it is better than those for its parts; without such: than the model itself."""
         self.on_progress("is one kernel for all of it better?")
-        return self._decide(name, "whole", whole, source, lambda decision, ratio: decision != Decision.BETTER)
+        if parts:
+            return self._decide(name, "whole", whole, parts, lambda decision, ratio: decision != Decision.BETTER)
+        return self._decide(name, "whole alone", whole, self.source_of([]), _does_not_gain)
 
     def _decide(
         self,
@@ -353,6 +357,11 @@ def files_with(model_source: str, plan: Plan, kernels: Sequence[Kernel]) -> Deli
 def _does_not_pay(decision: str, ratio: float | None) -> bool:
     """Whether the model without a kernel is better, or so near to it that the kernel is not worth its lines."""
     return decision == Decision.BETTER or (decision == Decision.ALIKE and (ratio is None or ratio >= 1))
+
+
+def _does_not_gain(decision: str, ratio: float | None) -> bool:
+    """Whether the model with its one kernel is no better than without, by a trial that could tell."""
+    return decision == Decision.WORSE or (decision == Decision.ALIKE and (ratio is None or ratio <= 1))
 
 
 def _outcome(evaluation: Evaluation) -> tuple[str, float | None]:

@@ -254,6 +254,7 @@ def _measured(plan: Plan) -> dict[str, Any]:
         "compile_error": captured.compile_error,
         "kernels_ms": [list(pair) for pair in captured.kernels_ms],
         "stays_eager": [asdict(each) for each in captured.stays_eager],
+        "modes": [text for graph in captured.graphs if (text := _mode_text(graph))],
         "shape_groups": captured.shape_groups > 0,
         "too_slow": plan.too_slow,
         "waited_share": captured.waited_share,
@@ -268,6 +269,20 @@ def _measured(plan: Plan) -> dict[str, Any]:
         "by_operator": [_finite(asdict(row)) for row in by_operator(captured)],
         "cost_s": dict(captured.cost_s),
     }
+
+
+def _mode_text(graph: Graph) -> str:
+    """In which mode kernels run, where a submodule computes something else in the other one; else empty."""
+    if not graph.reads_mode or graph.either_mode:
+        return ""
+    in_training = [path for path in graph.reads_mode if path in graph.training]
+    looking = in_training or list(graph.reads_mode)
+    classes = {node.module: node.module_class for node in graph.nodes}
+    shown = [f"{path or 'the module itself'} ({classes.get(path, 'a module')})" for path in looking[:2]]
+    more = f" and {len(looking) - len(shown)} more" if len(looking) > len(shown) else ""
+    about = f"{graph.path or 'the model'} is in {'training' if in_training else 'eval'} mode, on which depends what "
+    about += f"{' and '.join(shown)}{more} compute{'' if len(looking) > 1 else 's'}; kernels run in this mode alone"
+    return about + ("; for inference, end the constructor with self.eval()" if in_training else "")
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:

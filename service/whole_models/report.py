@@ -10,7 +10,7 @@ from evaluator.evaluation import shape_group_of
 from service.jobs.export import REPORT_MARK, correctness_section, latency_section, markdown_cell, markdown_table
 from service.version import program_version
 from service.views.evaluation import Ratio
-from service.views.models import region_lines, runs_original_code, shape_lines
+from service.views.models import modes, region_lines, runs_original_code, shape_lines
 from tasks.outcomes import clock_of
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def report_text(report: "ModelReport", store: Store) -> str:
         "## Regions\n\n" + _regions(store, run),
         "## How kernels were chosen\n\n" + _trials(run),
         "## Why it is held to be correct\n\n" + correctness_section(proof.result.get("correctness") or {}, proof.tags),
-        "## Use\n\n" + USE,
+        "## Use\n\n" + USE + "".join(f"\nMode: {markdown_cell(each)}.\n" for each in modes(run.plan)),
         "## Provenance\n\n" + _provenance(run, proof),
     ]
     return "\n".join(sections)
@@ -108,7 +108,9 @@ def report_text(report: "ModelReport", store: Store) -> str:
 
 USE = """`from model import Model` stands in for the model's own class: the same constructor, the same `forward`, the
 same state dict. `apply(model)` makes a module that exists already run the kernels, and `remove(model)` undoes that.
-Inputs of other shapes, dtypes or strides than these run the original code. Kernels give no gradients.
+Kernels give no gradients. The original code runs for inputs of other shapes, dtypes or strides than these, for a module
+whose attributes or submodules are others, for one in another mode if something in it computes something else there (a
+warning says so), and under autocast or torch.compile.
 
 `candidate.py` is all of it in one file, as it was evaluated. `kernelwright evaluate MODEL.py candidate.py` measures it
 again.

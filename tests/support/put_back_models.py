@@ -25,8 +25,11 @@ def loaded(source: str, name: str = "user_model") -> types.ModuleType:
     return module
 
 
-def captured(source: str, parts: Sequence[str] = ("",), inputs: Any = None) -> Captured:
-    """The graphs of these modules of a model, which all take the model's inputs if nothing else is given."""
+def captured(source: str, parts: Sequence[str] = ("",), inputs: Any = None, **modes: Any) -> Captured:
+    """The graphs of these modules of a model, which all take the model's inputs if nothing else is given.
+
+    `modes` are `reads_mode` and `either_mode` of each.
+    """
     module = loaded(source)
     torch.manual_seed(0)
     model = module.Model(*module.get_init_inputs())
@@ -37,7 +40,7 @@ def captured(source: str, parts: Sequence[str] = ("",), inputs: Any = None) -> C
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch calls what it has deprecated itself
             program = torch.export.export(part, args).run_decompositions({})
-        graphs.append({"path": path, "calls": 1, "eager_ms": None, **describe(part, program, args, {}).data})
+        graphs.append({"path": path, "calls": 1, "eager_ms": None, **modes, **describe(part, program, args, {}).data})
     told = {"ok": True, "torch": torch.__version__, "threads": 1, "graphs": graphs, "stays_eager": []}
     told |= {
         "eager_ms": 1.0,

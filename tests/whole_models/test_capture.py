@@ -274,6 +274,54 @@ def forward(self, x):
     assert {node.args[1] for node in graph.nodes if node.operator == drop and not node.pure} == {0.5}
 
 
+MODES = {
+    "none looks": ("self.part = nn.Sequential(nn.Linear(4, 4), nn.GELU())", set(), False),
+    "batch norm": ("self.part = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))", {"part.1"}, False),
+    "dropout": ("self.part = nn.Dropout(0.5)", {"part"}, False),
+    "an RNN that drops nothing": ("self.part = nn.RNN(4, 4)", {"part"}, True),
+    "an RNN that drops": ("self.part = nn.RNN(4, 4, num_layers=2, dropout=0.5)", {"part"}, False),
+    "its own code": ("self.part = Own()", {"part"}, False),
+    "its own code that does the same": ("self.part = Same()", {"part"}, True),
+    "a mode that fails": ("self.part = Fails()", {"part"}, False),
+}
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_submodules_that_look_at_their_mode_are_told_and_whether_it_matters(server: CaptureServer, name: str) -> None:
+    part, looking, either = MODES[name]
+    source = model(
+        f"""
+def __init__(self):
+    super().__init__()
+    {part}
+
+def forward(self, x):
+    return self.part(x)
+""",
+        helpers="""
+class Own(nn.Module):
+    def forward(self, x):
+        return x * 2 if self.training else x * 3
+
+class Same(nn.Module):
+    def forward(self, x):
+        return self.same(x) if self.training else x * 2
+
+    def same(self, x):
+        return x * 2
+
+class Fails(nn.Module):
+    def forward(self, x):
+        assert self.training
+        return x * 2
+""",
+    )
+    graph = whole(of(server, source))
+    assert graph.reads_mode is not None
+    assert (set(graph.reads_mode), graph.either_mode) == (looking, either)
+    assert "part" in graph.training
+
+
 BRANCH = """
 class Branch(nn.Module):
     def __init__(self):

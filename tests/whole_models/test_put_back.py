@@ -286,7 +286,43 @@ def test_an_argument_by_name_is_the_same_argument(norms_module):
 def test_another_mode_gets_the_original_code(norms_module, path):
     ours, theirs = pair(norms_module, NORMS)
     ours.get_submodule(path).eval()
-    assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 0
+    first = path or "the model itself"
+    with pytest.warns(UserWarning, match=rf"^{first} .*is in eval mode, .* training mode.*the original code runs"):
+        assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 0
+    assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 0  # which is said once
+    ours.train()
+    assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
+
+
+@pytest.fixture(scope="module")
+def two_look(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, types.ModuleType]:
+    """The model whose two norms look at their mode, by whether the other mode computes the same."""
+    found = {}
+    for either in (False, True):
+        model = captured(NORMS, reads_mode=("first_norm", "second_norm"), either_mode=either)
+        delivered = put_back(NORMS, [Variant(model, norms(model))])
+        found[either] = delivered_module(tmp_path_factory.mktemp("modes"), delivered)
+    return found
+
+
+def test_a_mode_that_nothing_looks_at_may_be_any(two_look):
+    """A whole model in eval mode runs its kernels, unless an operator of it depends on that."""
+    ours, theirs = pair(two_look[False], NORMS)
+    ours.first.eval(), ours.second.eval()
+    vars(ours)["training"] = False
+    assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
+    ours.first_norm.eval()
+    with pytest.warns(UserWarning, match=r"^first_norm \(Norm\) is in eval mode"):
+        assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 0
+
+
+def test_where_the_other_mode_computes_the_same_all_may_be_in_it(two_look):
+    ours, theirs = pair(two_look[True], NORMS)
+    ours.eval()
+    assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
+    ours.first_norm.train()  # nobody has seen what they compute in different modes
+    with pytest.warns(UserWarning, match=r"^second_norm \(Norm\) is in eval mode"):
+        assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 0
     ours.train()
     assert runs_kernels(ours, theirs, torch.randn(4, 16)) == 2
 
@@ -616,6 +652,8 @@ def test_where_the_original_code_answers_it_gives_gradients(norms_module):
     ours, theirs = pair(norms_module, NORMS)
     ours.eval()
     x = torch.randn(4, 16)
+    with pytest.warns(UserWarning, match="eval mode"):
+        ours(x)
     ours(x).sum().backward()
     theirs(x).sum().backward()
     assert same(ours.first.weight.grad, theirs.first.weight.grad)
@@ -662,7 +700,8 @@ def test_batch_norm_in_training_mode_changes_its_buffers_as_the_original(tmp_pat
     assert int(ours.norm.num_batches_tracked) == 4
     assert bool((ours.before != ours.seen).all())
     ours.eval(), theirs.eval()
-    assert runs_kernels(ours, theirs, torch.randn(8, 6)) == 0
+    with pytest.warns(UserWarning, match="eval mode"):
+        assert runs_kernels(ours, theirs, torch.randn(8, 6)) == 0
     assert same(dict(ours.state_dict()), dict(theirs.state_dict()))
 
 
@@ -863,6 +902,8 @@ def test_parts_of_a_model_that_could_not_be_exported_whole(tmp_path, of_parts):
         assert runs_kernels(other, theirs, torch.randn(3, 8), name="r01_tail") == 1
     ours.blocks[0].eval()
     x = torch.randn(3, 8)
+    with pytest.warns(UserWarning, match="eval mode"):
+        assert runs_kernels(ours, theirs, x, name="r01_tail") == 0
     assert runs_kernels(ours, theirs, x, name="r01_tail") == 0
     assert runs_kernels(ours, theirs, x, name="r02_tail") == 1
     module.remove(ours)

@@ -129,7 +129,7 @@ def _attempt(part: Part, until: float) -> Exported:
     """
     if time.monotonic() > until:
         raise Refused("the time for exporting was used up before: a model with fewer operators needs less")
-    exported = export_part(part)
+    exported = export_part(part, until)
     nodes = len(exported.described.data["nodes"])
     if nodes > MAX_NODES:
         raise Refused(f"its graph has {nodes} operators, more than {MAX_NODES}")

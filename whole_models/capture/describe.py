@@ -1,6 +1,7 @@
 """An exported module as plain JSON, in the form that the host reads: inputs, nodes, outputs, trees of containers."""
 
 import base64
+import hashlib
 import math
 import operator
 import re
@@ -19,6 +20,8 @@ _PATH = re.compile(r"[A-Za-z0-9_]\w{0,199}(\.[A-Za-z0-9_]\w{0,199}){0,60}", re.A
 _NAME = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 _CHECKS = "aten._assert_tensor_metadata.default"
 """Checks what static shapes and dtypes already say, and returns nothing."""
+_MODES = ("train", "training")
+"""What operators call the mode that they are told."""
 _WEIGHTS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer"}
 
 
@@ -33,6 +36,7 @@ class Described:
         names: the name in the description of each node and input.
         mutated: the paths of the buffers whose new values are its first results.
         random: whether a node's result is drawn.
+        meaning: what it computes (`meaning_of`).
     """
 
     data: dict[str, Any]
@@ -41,6 +45,7 @@ class Described:
     names: dict[str, str]
     mutated: list[str] = field(default_factory=list)
     random: bool = False
+    meaning: Any = None
 
 
 def describe(module: torch.nn.Module, program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described:
@@ -65,10 +70,11 @@ def describe(module: torch.nn.Module, program: Any, args: tuple[Any, ...], kwarg
     ]
     used = {ref for node in nodes for ref in _refs([node["args"], list(node["kwargs"].values())])}
     used |= _refs(outputs) | {mutation["value"] for mutation in mutations}
+    described.meaning = meaning_of(program)
     described.random = any(_is_random(node) for node in graph.graph.nodes)
     described.data = {
         "module_class": type(module).__name__,
-        "training": [path for path, child in module.named_modules() if child.training and _plain(path)],
+        "training": [path for path, child in module.named_modules() if child.training and plain_path(path)],
         "arguments": ["tuple", [*positional[1], *(named[2] if named[0] == "dict" else [])]],
         "keywords": [_checked(_NAME, name) for name in keywords],
         "result": _tree(program.call_spec.out_spec),
@@ -171,7 +177,7 @@ def _inputs(
                 {
                     "name": name,
                     "kind": "constant",
-                    "path": spec.target if _plain(spec.target) else "",
+                    "path": spec.target if plain_path(spec.target) else "",
                     "tensor": describe_tensor(value),
                     "base64": _base64(value),
                 }
@@ -260,7 +266,7 @@ def _module_of(node: Any) -> tuple[str, str]:
     path, module_class = stack[-1]
     if not isinstance(module_class, str):
         module_class = module_class.__name__
-    return path if _plain(path) else "", module_class.rpartition(".")[2]
+    return path if plain_path(path) else "", module_class.rpartition(".")[2]
 
 
 def _is_pure(node: Any) -> bool:
@@ -276,10 +282,35 @@ def _is_random(node: Any) -> bool:
     """Whether the result is drawn. An operator that can draw does not if it is told so: `train=False`, `p=0`."""
     if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
-    given = {argument.name: argument.default_value for argument in node.target._schema.arguments}
-    given |= dict(zip(given, node.args, strict=False)) | dict(node.kwargs)
-    never = any(given.get(name, True) is False for name in ("train", "training"))
-    return not never and not any(given[name] == 0 for name in ("p", "dropout", "dropout_p") if name in given)
+    given = _settings(node)
+    return not any(given.get(name, True) is False for name in _MODES) and not _draws_nothing(given)
+
+
+def _settings(node: Any) -> dict[str, Any]:
+    """The arguments of a call of an operator by name, with defaults."""
+    arguments = node.target._schema.arguments
+    given = {argument.name: argument.default_value for argument in arguments}
+    return given | dict(zip(given, node.args, strict=False)) | dict(node.kwargs)
+
+
+def _draws_nothing(given: dict[str, Any]) -> bool:
+    """Whether an operator is told to drop nothing, so that it does the same in every mode."""
+    return any(given[name] == 0 for name in ("p", "dropout", "dropout_p") if name in given)
+
+
+def meaning_of(program: Any) -> Any:
+    """What an exported program computes: equal for two exports of a module that compute the same, step by step."""
+    nodes = []
+    for node in program.graph_module.graph.nodes:
+        given: Any = [node.args, node.kwargs]
+        if isinstance(node.target, torch._ops.OpOverload):
+            given = _settings(node)
+            if _draws_nothing(given):
+                given = {name: value for name, value in given.items() if name not in _MODES}
+        nodes.append((node.name, str(node.target), repr(given)))
+    tensors = {name: value for name, value in program.constants.items() if isinstance(value, torch.Tensor)}
+    constants = {name: hashlib.sha256(_base64(value).encode()).digest() for name, value in tensors.items()}
+    return nodes, str(program.graph_signature), constants
 
 
 def _argument(value: Any, names: dict[str, str]) -> Any:
@@ -330,7 +361,8 @@ def _base64(value: torch.Tensor) -> str:
     return base64.b64encode(raw).decode()
 
 
-def _plain(path: str) -> bool:
+def plain_path(path: str) -> bool:
+    """Whether a path can be part of generated code; empty for the module itself."""
     return path == "" or _PATH.fullmatch(path) is not None
 
 

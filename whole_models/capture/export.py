@@ -1,5 +1,6 @@
 """Exports one module, runs what was exported, and sees that it computes what the module does."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .describe import Described, describe, tensor_at
+from .describe import Described, describe, meaning_of, plain_path, tensor_at
 from .errors import Refused, reason_of
 from .load import SEED, Originals, copied
+from .modes import other_modes, reads_mode
 from .parts import Part
 from .timing import Recorder
 
@@ -26,8 +28,8 @@ class Exported:
     restore: Callable[[], None]
 
 
-def export_part(part: Part) -> Exported:
-    """Export a part and run it once.
+def export_part(part: Part, until: float) -> Exported:
+    """Export a part and run it once. Until then there is time to export it in another mode, too.
 
     Raises:
         Refused: it cannot be exported, or its graph computes something else.
@@ -38,10 +40,29 @@ def export_part(part: Part) -> Exported:
         described = describe(part.module, program, part.args, part.kwargs)
         kept.restore()
         _run_and_compare(part, described, kept)
+        _note_modes(part, described, kept, until)
     except Exception as error:
         kept.restore()
         raise Refused(reason_of(error) + _changed_attribute(part, kept)) from error
     return Exported(described, kept.restore)
+
+
+def _note_modes(part: Part, described: Described, kept: Originals, until: float) -> None:
+    """Put into the description which submodules look at their mode, and whether another mode computes the same."""
+    reads = reads_mode(part.module, lambda: part.module(*part.args, **part.kwargs))
+    kept.restore()
+    described.data["reads_mode"] = reads if all(map(plain_path, reads)) else None
+    described.data["either_mode"] = False
+    if not reads or time.monotonic() > until:
+        return
+    try:
+        with other_modes(part.module, reads):
+            program = torch.export.export(part.module, part.args, part.kwargs or None).run_decompositions({})
+            described.data["either_mode"] = meaning_of(program) == described.meaning
+    except Exception:  # a mode that cannot be exported computes something else
+        return
+    finally:
+        kept.restore()
 
 
 def _changed_attribute(part: Part, kept: Originals) -> str:

@@ -58,14 +58,18 @@ def assembled(
     monkeypatch: pytest.MonkeyPatch,
     record: Callable[[Trial], None] = lambda trial: None,
     verdict: Verdict = Verdict.WRONG_OUTPUT,
+    compared: Callable[[str], Comparison] = lambda source: Comparison("c", "worse", Interval(0.8, 0.8, 0.8), 1),
 ) -> tuple[list[str], list[tuple[str, str | None]]]:
-    """The names of the kernels that stay where each pays, and the sources that were tried; `wrong` with which names."""
+    """The names of the kernels that stay where each pays, and the sources that were tried.
+
+    The model is wrong with those names, and a source beside a champion is `compared` so.
+    """
     tried = []
 
     def evaluate(source: str, champion: str | None) -> Evaluation:
         tried.append((source, champion))
         found = verdict if wrong(set(source.split())) else Verdict.PASSED
-        beside = None if champion is None else Comparison("c", "worse", Interval(0.8, 0.8, 0.8), 1)
+        beside = None if champion is None else compared(source)
         return Evaluation(found, "", champion=beside)
 
     monkeypatch.setattr(Assembler, "_fit", lambda self, kernels: True)
@@ -111,6 +115,40 @@ def test_what_was_not_judged_is_no_reason_to_try_other_kernels(monkeypatch: pyte
     kernels = [kernel("layer", "abcd", 9.0), kernel("first", "ab", 3.0), kernel("second", "cd", 2.5)]
     kept, tried = assembled(kernels, lambda names: True, monkeypatch, verdict=Verdict.TIMED_OUT)
     assert (kept, tried) == ([], [("layer", None)])
+
+
+@pytest.mark.parametrize(
+    ("decision", "ratio", "stays"),
+    [
+        *(("better", 1.3, True), ("open", 1.3, True), ("open", 0.9, True), ("alike", 1.01, True)),
+        *(("alike", 0.99, False), ("worse", 0.7, False)),
+    ],
+)
+def test_without_kernels_for_parts_one_for_the_whole_is_held_against_the_model_itself(
+    monkeypatch: pytest.MonkeyPatch, decision: str, ratio: float, stays: bool
+) -> None:
+    """A trial that is left open takes nothing out: the proof decides."""
+    told: list[Trial] = []
+    kept, tried = assembled(
+        [kernel("all", "abcd", 9.0, kind=WHOLE)],
+        lambda names: False,
+        monkeypatch,
+        told.append,
+        compared=lambda source: Comparison("c", decision, Interval(ratio, ratio, ratio), 1),
+    )
+    assert (kept, tried) == (["all"] if stays else [], [("all", "")])
+    assert [(each.question, each.taken_out) for each in told] == [("whole alone", not stays)]
+
+
+@pytest.mark.parametrize(("decision", "kept"), [("better", ["all"]), ("open", ["part"]), ("alike", ["part"])])
+def test_one_kernel_for_the_whole_stands_for_those_of_its_parts_only_where_it_is_better(
+    monkeypatch: pytest.MonkeyPatch, decision: str, kept: list[str]
+) -> None:
+    def compared(source: str) -> Comparison:
+        return Comparison("c", decision if source == "all" else "worse", Interval(1.3, 1.3, 1.3), 1)
+
+    kernels = [kernel("all", "abcd", 9.0, kind=WHOLE), kernel("part", "ab", 3.0)]
+    assert assembled(kernels, lambda names: False, monkeypatch, compared=compared)[0] == kept
 
 
 def test_nothing_comes_of_nothing() -> None:
