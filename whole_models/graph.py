@@ -248,6 +248,9 @@ class EagerModule:
     reason: str
 
 
+CONTRADICTS, CONTRADICTS_MS = 2.0, 0.5
+"""Times of the same work that differ by this factor and by so much cannot both be right."""
+
 BUSY_SHARE = 0.15
 """Threads that wait so much of their time share the processor with other programs."""
 
@@ -285,9 +288,21 @@ class Captured:
     shape_groups: int = 0
 
     @property
+    def contradicts(self) -> bool:
+        """Whether the model and its operators were seen to take times that do not fit each other.
+
+        Where it was exported whole, its operators one by one do the same work as its call.
+        """
+        if len(self.graphs) != 1 or self.graphs[0].path or any(node.eager_ms is None for node in self.graphs[0].nodes):
+            return False
+        alone_ms = sum(node.eager_ms or 0.0 for node in self.graphs[0].nodes)
+        low, high = sorted((alone_ms, self.eager_ms))
+        return high > CONTRADICTS * low and high - low > CONTRADICTS_MS
+
+    @property
     def is_noisy(self) -> bool:
         """Whether other programs were in the way, so that times and the order of regions are not to be relied on."""
-        return self.waited_share > BUSY_SHARE
+        return self.waited_share > BUSY_SHARE or self.contradicts
 
 
 def read_captured(stdout: bytes) -> Captured:

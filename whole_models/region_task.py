@@ -39,11 +39,11 @@ _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _CATEGORIES = {"normalization": "normalization", "attention": "attention", "indexing": "index"}
 
 
-def region_task(captured: Captured, region: Region, *, model_name: str) -> str:
+def region_task(captured: Captured, region: Region, *, model_name: str, equal: Sequence[Region] = ()) -> str:
     """The source of an ordinary task for a region, in the KernelBench form.
 
     `Model()` has the region's weights under their local names. `forward` takes the region's inputs in order and returns
-    its output, or a tuple of them.
+    its output, or a tuple of them. `equal` are equal regions of other graphs, which the task is for as well.
     """
     graph = next(graph for graph in captured.graphs if graph.path == region.graph)
     occurrence = region.occurrences[0]
@@ -70,7 +70,7 @@ def region_task(captured: Captured, region: Region, *, model_name: str) -> str:
     imports = ["import base64", ""] if any("base64." in line for line in made) else []
     domain = _domain(graph, occurrence)
     lines = [
-        *_head(captured, graph, region, model_name),
+        *_head(captured, graph, region, model_name, equal),
         *imports,
         "import torch",
         "import torch.nn as nn",
@@ -96,10 +96,12 @@ def region_task(captured: Captured, region: Region, *, model_name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _head(captured: Captured, graph: Graph, region: Region, model_name: str) -> list[str]:
+def _head(captured: Captured, graph: Graph, region: Region, model_name: str, equal: Sequence[Region]) -> list[str]:
     total = counted_ms(captured)
-    share = f", {100 * region.eager_ms / total:.1f} % of its time under eager" if total else ""
-    count = len(region.occurrences) * graph.calls
+    ms = sum(each.eager_ms for each in (region, *equal))
+    share = f", {100 * ms / total:.1f} % of its time under eager" if total else ""
+    calls = {each.path: each.calls for each in captured.graphs}
+    count = sum(len(each.occurrences) * calls[each.graph] for each in (region, *equal))
     times = "once" if count == 1 else f"{count} times"
     modules = dict.fromkeys(
         f"{_plain(node.module) or 'the model'} ({_plain(node.module_class.rpartition('.')[2])})"
@@ -108,7 +110,7 @@ def _head(captured: Captured, graph: Graph, region: Region, model_name: str) -> 
         for node in map(graph.node_of.__getitem__, region.nodes)
     )
     shown = list(modules)[:6] + (["others"] if len(modules) > 6 else [])
-    first = "The first is" if len(region.occurrences) > 1 else "It is"
+    first = "The first is" if len(region.occurrences) > 1 or equal else "It is"
     return [
         f'"""{_plain(region.name)} of {_plain(model_name)}: {region.kind}, {times} in a call{share}.',
         "",

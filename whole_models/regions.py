@@ -104,6 +104,7 @@ class Region:
         nodes: those of the first occurrence.
         occurrences: in the graph's order.
         eager_ms: the time of all occurrences together, in one call of the model.
+        form: equal for equal regions, which are one in a graph; those of several graphs can share a kernel.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Region:
     nodes: tuple[str, ...]
     occurrences: tuple[Occurrence, ...]
     eager_ms: float
+    form: str = ""
 
 
 def find_regions(captured: Captured, *, min_share: float = 0.005) -> tuple[Region, ...]:
@@ -123,6 +125,7 @@ def find_regions(captured: Captured, *, min_share: float = 0.005) -> tuple[Regio
     """
     total = counted_ms(captured)
     found: list[Region] = []
+    first_of: dict[str, Occurrence] = {}
     for graph in captured.graphs:
         wiring = _Wiring(graph)
         by_signature: dict[str, list[tuple[str, Occurrence]]] = defaultdict(list)
@@ -133,13 +136,14 @@ def find_regions(captured: Captured, *, min_share: float = 0.005) -> tuple[Regio
                 if occurrence is not None:
                     seen.add(members)
                     by_signature[signature(graph, occurrence)].append((grain, occurrence))
-        for places in by_signature.values():
+        for form, places in by_signature.items():
             occurrences = tuple(sorted((each for _, each in places), key=lambda each: wiring.place[each.nodes[0]]))
-            occurrences = tuple(replace(each, weights=_renamed(occurrences[0], each, graph)) for each in occurrences)
+            first = first_of.setdefault(form, occurrences[0])
+            occurrences = tuple(replace(each, weights=_renamed(first, each)) for each in occurrences)
             kind = _kind(wiring, places[0][0], occurrences[0].nodes)
             ms = sum(_ms(graph, each.nodes) for each in occurrences)
             words = _words(wiring, kind, occurrences[0].nodes)
-            found.append(Region(words, kind, graph.path, occurrences[0].nodes, occurrences, ms))
+            found.append(Region(words, kind, graph.path, occurrences[0].nodes, occurrences, ms, form))
     kept = [region for region in found if total == 0 or region.eager_ms >= min_share * total]
     kept.sort(key=lambda region: -region.eager_ms)  # keeps the order of grains and graphs where times are equal
     return tuple(replace(each, name=f"r{number:02d}_{each.name}") for number, each in enumerate(kept, 1))
@@ -790,7 +794,7 @@ def _occurrence(wiring: _Wiring, members: frozenset[int], *, named: bool = True)
     )
 
 
-def _renamed(first: Occurrence, other: Occurrence, graph: Graph) -> tuple[tuple[str, str], ...]:
+def _renamed(first: Occurrence, other: Occurrence) -> tuple[tuple[str, str], ...]:
     """The weights of an occurrence under the local names of the first."""
     return tuple((local, name) for (local, _), (_, name) in zip(first.weights, other.weights, strict=True))
 
@@ -859,7 +863,8 @@ def _words(wiring: _Wiring, kind: str, nodes: Sequence[str]) -> str:
         if node.module:
             classes[node.module_class] += 1
     best: str = max(classes, key=lambda name: classes[name], default="")
-    named = classes.get(best, 0) * 3 >= 2 * len(computing) and len(computing) > 3 and kind == NORMALIZATION
+    most = classes.get(best, 0) * 3 >= 2 * len(computing) and len(computing) > 3
+    named = most and kind == NORMALIZATION and "norm" in best.lower()
     return (_snake(best) if named else "_".join(map(_snake, operators[:3])))[:WORDS_CHARS].strip("_") or "region"
 
 

@@ -179,7 +179,7 @@ def _batch_job(batch_id: int, job: JobRecord, best: BestEvaluation | None, verdi
         status=job.status,
         stop_reason=job.stop_reason,
         outcome=_outcome(job, passed),
-        compiled=passed or any(verdict not in _NOT_BUILT for verdict in verdicts),
+        compiled=passed or _stays_as_it_is(job) or any(verdict not in _NOT_BUILT for verdict in verdicts),
         reason=_reason(job, best, verdicts),
         verdict=None if best is None else best.verdict,
         counts=best is not None and passed and is_ranked(best.tags),
@@ -199,9 +199,14 @@ def _batch_job(batch_id: int, job: JobRecord, best: BestEvaluation | None, verdi
     )
 
 
+def _stays_as_it_is(job: JobRecord) -> bool:
+    """Whether a run over a whole model came to its end and found nothing faster: the model is right, and no faster."""
+    return job.status is JobStatus.DONE and job.stop_reason == "nothing_faster"
+
+
 def _outcome(job: JobRecord, passed: bool) -> Outcome:
     if job.status is JobStatus.DONE or (job.status, job.stop_reason) == (JobStatus.FAILED, "budget"):
-        return "passed" if passed else "failed"
+        return "passed" if passed or _stays_as_it_is(job) else "failed"
     return "unjudged" if job.status is JobStatus.FAILED else "open"
 
 
@@ -211,6 +216,8 @@ def _reason(job: JobRecord, best: BestEvaluation | None, verdicts: Sequence[str]
         return f"{job.stop_reason or 'failed'}: {job.error}" if job.error else job.stop_reason or "failed"
     if job.status is not JobStatus.DONE:
         return job.status.value
+    if _stays_as_it_is(job):
+        return "nothing faster was found"
     if best is None:
         return verdicts[-1] if verdicts else "no candidate"
     if best.retracted:

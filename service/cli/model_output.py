@@ -203,10 +203,10 @@ def _show_times(found: Mapping[str, Any]) -> None:
     print(f"eager      {_milliseconds(found['eager_ms'])} ms a call")
     print(f"compile    {said}")
     if found.get("noisy"):
-        print(
-            f"noisy      threads waited {found['waited_share']:.0%} of their time to run: other programs ran."
-            " Times and the order of regions are uncertain; plan again when the machine is quiet"
-        )
+        why = f"threads waited {found['waited_share']:.0%} of their time to run: other programs ran."
+        if found.get("contradicts"):
+            why = "the model and its operators were seen to take times that do not fit each other."
+        print(f"noisy      {why} Times and the order of regions are uncertain; plan again when the machine is quiet")
 
 
 def _show_stays(found: Mapping[str, Any]) -> None:

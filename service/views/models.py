@@ -272,6 +272,11 @@ class ModelRunView:
         return self.proof is not None and self.proof.verdict == Verdict.PASSED and self.proof.retracted_at is None
 
     @property
+    def timed_well(self) -> bool:
+        """Whether what is delivered passed its proof with figures that can be relied on."""
+        return self.proven and self.proof is not None and is_ranked({*self.proof.tags} - {OTHER_INPUTS})
+
+    @property
     def plan_only(self) -> bool:
         """Whether its plan was all that was asked for."""
         return self.run.options.get(PLAN_ONLY) is True

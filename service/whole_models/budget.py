@@ -124,6 +124,8 @@ def _best_choice(places: Sequence[Place]) -> tuple[float, float]:
 def end_what_is_not_worth_it(store: Store, run_id: int, plan: Plan) -> int:
     """Cancel the queued jobs of a run for a list of inputs if together they could gain too little.
 
+    None are cancelled where the plan's times contradict each other.
+
     They are not queued again.
 
     Returns:
@@ -147,8 +149,10 @@ def end_what_is_not_worth_it(store: Store, run_id: int, plan: Plan) -> int:
                 waiting_jobs.append(record.job_id)
             elif (one := best.get(record.job_id)) and not one.retracted and (one.speedup or 0.0) > 1:
                 found.append(Saving(region, record.eager_ms * (1 - 1 / (one.speedup or 1.0))))
+        if each.captured.contradicts:  # nothing is known of what a region could gain
+            continue
         if waiting and left_to_gain(found, waiting, counted_ms(each.captured)) < LEFT_TO_GAIN:
-            ended += waiting_jobs
+            ended += dict.fromkeys(waiting_jobs)
     if not ended:
         return 0
     with store.write() as session:

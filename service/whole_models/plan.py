@@ -67,7 +67,7 @@ class Plan:
         captured: its graphs and times.
         regions: by share.
         chosen: those that jobs may be for.
-        tasks: the task of each of these by name.
+        tasks: the task of each of these by name. Equal regions of several graphs have one, and so one job.
         too_slow: why the model cannot be judged in the time that an evaluation has; empty if it can.
         shape_group: which list of `get_input_groups()` the inputs are; None: those of `get_inputs()`.
         others: the plans for the other lists of inputs, whose names of regions say which; none of them has others.
@@ -92,6 +92,15 @@ class Plan:
     def every_task(self) -> Mapping[str, Task]:
         """The tasks of all of them by name."""
         return {name: task for plan in self.every for name, task in plan.tasks.items()}
+
+    @property
+    def first_with_task(self) -> Mapping[str, Task]:
+        """Each task once, by the name of the first region that it is for."""
+        found = dict[str, Task]()
+        for name, task in self.every_task.items():
+            if all(task is not each for each in found.values()):
+                found[name] = task
+        return found
 
 
 def plan_of(model: Task, capture: bytes, settings: Settings, *, groups: frozenset[int] | None = None) -> Plan:
@@ -165,14 +174,16 @@ def _plan_of(model: Task, captured: Captured, settings: Settings, shape_group: i
         name += f" with the inputs of shape group {shape_group}"
     candidates = regions if is_builtin(settings.model) else with_a_block(captured, regions)
     chosen = tuple(region for region in candidates if not is_bare_product(captured, region))
-    tasks = {
-        region.name: task_from_source(
-            region_task(captured, region, model_name=name), name=f"{model.name}.{region.name}", where=region.name
-        )
-        for region in chosen
-    }
-    in_suite = {name: _in_suite(task) for name, task in tasks.items()}
-    return Plan(captured, regions, chosen, in_suite, too_slow_text(captured.eager_ms, settings), shape_group)
+    tasks = dict[str, Task]()
+    of_form = dict[str, Task]()
+    for region in chosen:
+        if region.form not in of_form:
+            equal = [each for each in chosen if each.form == region.form and each is not region]
+            source = region_task(captured, region, model_name=name, equal=equal)
+            task = task_from_source(source, name=f"{model.name}.{region.name}", where=region.name)
+            of_form[region.form] = _in_suite(task)
+        tasks[region.name] = of_form[region.form]
+    return Plan(captured, regions, chosen, tasks, too_slow_text(captured.eager_ms, settings), shape_group)
 
 
 def too_slow_text(eager_ms: float, settings: Settings) -> str:
@@ -228,7 +239,7 @@ def write_tasks(plan: Plan, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise BadRequest(f"--tasks {folder}: {error.strerror}; name a folder that can be made") from error
-    for name, task in plan.every_task.items():
+    for name, task in plan.first_with_task.items():
         write_whole(folder / f"{name}.py", task.source)
 
 
@@ -259,6 +270,7 @@ def _measured(plan: Plan) -> dict[str, Any]:
         "too_slow": plan.too_slow,
         "waited_share": captured.waited_share,
         "noisy": captured.is_noisy,
+        "contradicts": captured.contradicts,
         "operators": sum(len(graph.nodes) for graph in captured.graphs),
         "apart": [
             {"name": region.name, "share": region.eager_ms / total if total else 0.0}

@@ -386,13 +386,17 @@ def _region_records(session: Session, plan: Plan) -> list[ModelRegionRecord]:
 def worth_a_job(plan: Plan) -> dict[str, float]:
     """The regions that get a job, with the share of the model's time that each could gain, the largest first.
 
-    Shares are of the time with the inputs that the region is for. Of each list of inputs, the smallest that together
-    could gain too little are left out.
+    Shares are of the time with the inputs that the region is for, and of equal regions of several graphs together:
+    the first has the job. Of each list of inputs, the smallest that together could gain too little are left out.
     """
     found: list[tuple[str, float]] = []
     for each in plan.every:
         total_ms = counted_ms(each.captured)
-        shares = {one.name: to_gain_ms(each.captured, one) / total_ms if total_ms else 0.0 for one in each.chosen}
+        first_of, shares = dict[str, str](), dict[str, float]()
+        for one in each.chosen:
+            name = first_of.setdefault(one.form, one.name)
+            share = to_gain_ms(each.captured, one) / total_ms if total_ms else 0.0
+            shares[name] = shares.get(name, 0.0) + share
         parts = sorted(shares.items(), key=lambda part: -part[1])  # keeps the order by time where these are equal
         left = 0.0
         while parts and (left := left + parts[-1][1]) < LEFT_TO_GAIN:

@@ -137,6 +137,17 @@ def test_a_capture_whose_threads_waited_for_cores_is_noisy() -> None:
     assert read(CAPTURE | {"waited_share": 0.4}).is_noisy
 
 
+@pytest.mark.parametrize(("alone_ms", "contradicts"), [(1.2, False), (3.9, False), (4.1, True), (0.9, True)])
+def test_a_model_whose_operators_take_another_time_than_its_call_was_disturbed(alone_ms, contradicts) -> None:
+    """The call takes 2 ms. Short times are uncertain by themselves."""
+    nodes = [NODE | {"eager_ms": alone_ms - 0.75}, *({**each, "eager_ms": 0.25} for each in (CAST, PARTS, PART))]
+    captured = read(CAPTURE | {"graphs": [GRAPH | {"nodes": nodes}]})
+    assert captured.contradicts is captured.is_noisy is contradicts
+    assert not read(CAPTURE | {"graphs": [GRAPH | {"nodes": nodes, "path": "part"}]}).contradicts
+    short = [{**each, "eager_ms": each["eager_ms"] / 10} for each in nodes]
+    assert not read(CAPTURE | {"eager_ms": 0.2, "graphs": [GRAPH | {"nodes": short}]}).contradicts
+
+
 @settings(max_examples=300, deadline=None)
 @given(path=st.sampled_from(places(CAPTURE)), junk=JUNK)
 def test_a_capture_with_anything_in_any_place_is_read_or_refused(path: tuple[Any, ...], junk: Any) -> None:

@@ -314,6 +314,40 @@ def test_a_block_is_named_by_its_modules_class_within_a_length(of_class: str, wo
     assert len(words) <= WORDS_CHARS
 
 
+@pytest.mark.parametrize(("of_class", "words"), [("Block", "mean_sub_mul"), ("RMSNorm", "rms_norm")])
+def test_a_normalization_has_the_name_of_a_module_that_is_one(of_class: str, words: str) -> None:
+    nodes = [
+        node("a", "aten.mean.dim", "x"),
+        node("b", "aten.sub.Tensor", "x", "a"),
+        node("c", "aten.mul.Tensor", "b", "b"),
+        node("d", "aten.rsqrt.default", "c"),
+        node("e", "aten.mul.Tensor", "b", "d"),
+    ]
+    found = regions_of(*(replace(each, module="part", module_class=of_class) for each in nodes))
+    (norm,) = (region for region in found if region.kind == "normalization")
+    assert norm.name.split("_", 1)[1] == words
+
+
+def test_equal_regions_of_several_graphs_have_one_form_and_names_of_weights() -> None:
+    parts = [
+        Graph(
+            **{
+                **vars(graph(node(f"{path}_mul", "aten.mul.Tensor", "x", f"{path}_w"))),
+                "path": path,
+                "inputs": (
+                    GraphInput("x", "argument", tensor=FACTS),
+                    GraphInput(f"{path}_w", "parameter", f"scale_of_{path}", FACTS),
+                ),
+            }
+        )
+        for path in ("a", "b")
+    ]
+    first, second = (region for region in find_regions(captured(*parts)) if region.kind == "element-wise")
+    assert first.form == second.form and (first.graph, second.graph) == ("a", "b")
+    assert first.occurrences[0].weights[0][0] == second.occurrences[0].weights[0][0]
+    assert (first.occurrences[0].weights[0][1], second.occurrences[0].weights[0][1]) == ("a_w", "b_w")
+
+
 def test_a_value_that_many_take_joins_none_of_them() -> None:
     branches = [node(f"exp{n}", "aten.exp.default", "hub") for n in range(6)]
     ends = [node(f"out{n}", "aten.linear.default", f"exp{n}") for n in range(6)]

@@ -19,6 +19,7 @@ from .weights import load_state
 MAX_NODES = 20_000  # as the host has it
 _EAGER_SHARE, _OPERATORS_SHARE, _EXPORT_SHARE = 0.1, 0.33, 0.5  # of the budget, at most
 _EAGER_S, _OPERATORS_S = 2.0, 4.0  # at most
+_MEASURED_AGAIN, _AGAIN_SHARE = 2, 0.5  # how often, while so much of the budget is left
 
 
 def capture(
@@ -72,11 +73,15 @@ def capture(
         with stages("operators", "timing operators"):
             each_s = min(_OPERATORS_S, budget_s * _OPERATORS_SHARE) / max(1, len(graphs))
             for _, exported in graphs:
-                described = exported.described
-                times = operator_times_ms(described.graph, described.values, exported.restore, each_s)
-                for node in described.data["nodes"]:
-                    node["eager_ms"] = times.get(node["name"])
+                _time_operators(exported, each_s)
             whole = len(graphs) == 1 and graphs[0][0].path == ""
+            for _ in range(_MEASURED_AGAIN):
+                if not whole or _fit(eager_ms, graphs[0][1]) or time.monotonic() > ends - budget_s * _AGAIN_SHARE:
+                    break
+                # Another program was in the way of one of them, which can only make it longer.
+                eager_ms = min(eager_ms, call_time_ms(run, originals.restore, _EAGER_S / 2))
+                originals.restore()
+                _time_operators(graphs[0][1], each_s / 2)
             graph_ms = [eager_ms] if whole else _times_of_parts(graphs, originals, run)
         compiled: dict[str, Any] = {"compile_s": None, "compile_ms": None, "kernels_ms": []}
         compiled["compile_error"] = "it was not asked for"
@@ -97,6 +102,22 @@ def capture(
         **compiled,
         "cost_s": stages.cost_s,
     }
+
+
+def _time_operators(exported: Exported, budget_s: float) -> None:
+    """Note the time of each operator; of what was timed before, the shorter time."""
+    described = exported.described
+    times = operator_times_ms(described.graph, described.values, exported.restore, budget_s)
+    for node in described.data["nodes"]:
+        found, before = times.get(node["name"]), node["eager_ms"]
+        node["eager_ms"] = found if before is None or found is None else min(before, found)
+
+
+def _fit(eager_ms: float, exported: Exported) -> bool:
+    """Whether a call of the model takes about as long as its operators one by one (`Captured.contradicts`)."""
+    alone_ms = sum(node["eager_ms"] or 0.0 for node in exported.described.data["nodes"])
+    low, high = sorted((alone_ms, eager_ms))
+    return high <= 2 * low or high - low <= 0.5
 
 
 def _first_call(model: torch.nn.Module, inputs: list[Any]) -> None:

@@ -232,6 +232,24 @@ def test_whole_models_of_a_batch_have_the_weights_that_its_file_names(tmp_path: 
             read_spec(toml, **values)
 
 
+def test_a_model_for_which_nothing_faster_was_found_is_right_and_counts_as_no_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from db.tables import JobRow
+
+    with quick(monkeypatch, tmp_path, coder([2.0])) as (settings, store):
+        batch_id = start_batch(spec_of(write_ops(tmp_path, 2)), settings=settings, store=store)
+        run_all(batch_id, settings, store)
+        with store.write() as session:
+            row = session.get_one(JobRow, jobs_of(store, batch_id)[0].id)
+            row.stop_reason, row.best_evaluation_id = "nothing_faster", None
+        details = show_batch(store, batch_id)
+    first = details.jobs[0]
+    assert (first.outcome, first.compiled, first.reason) == ("passed", True, "nothing faster was found")
+    assert first.counted_speedup("eager") is None
+    assert details.groups[0].figures.correctness_rate == 1
+
+
 KERNEL = SourceKernel("cuda", "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }")
 
 

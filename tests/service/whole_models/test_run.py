@@ -143,6 +143,26 @@ def test_a_model_is_optimized_region_by_region_and_delivered_with_its_proof(
     assert "from model import Model" in text
 
 
+def test_equal_regions_of_two_graphs_have_one_task_and_one_job_and_its_kernel_in_each(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, captured: str
+) -> None:
+    data = json.loads(captured)
+    (graph,) = data["graphs"]
+    twice = json.dumps(data | {"graphs": [graph | {"path": "a"}, graph | {"path": "b"}]})
+    plan = plan_for([twice.encode()], tmp_path)
+    assert len(plan.chosen) > len(worth_a_job(plan)) == len(plan.chosen) / 2
+    assert len({task.id for task in plan.tasks.values()}) == len(plan.first_with_task) == len(plan.chosen) / 2
+    assert all("2 times in a call" in task.source for task in plan.tasks.values())
+    with begun(monkeypatch, tmp_path, twice, [2.0]) as (run_id, settings, store):
+        run = carry_out(run_id, settings, store).run
+        assert run.status is JobStatus.DONE
+        assert run.kept is not None and set(run.kept) == {region.name for region in run.regions}
+        with store.read() as session:
+            batch = jobs.list_jobs(session, batch_id=run.batch_id)
+        assert sorted({region.job_id for region in run.regions}) == sorted(job.id for job in batch)
+        assert len(batch) * 2 == len(run.regions)
+
+
 def plan_for(captures: list[bytes], folder: Path) -> Plan:
     (folder / "plan.py").write_text(MODEL)
     return plan_of(find_task(str(folder / "plan.py")), packed(captures), load_settings(model="openai/one"))

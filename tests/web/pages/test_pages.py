@@ -876,6 +876,16 @@ def test_kernels_of_a_model_that_is_not_delivered_say_that_the_proof_decided(fre
     assert "shares operators" not in text
 
 
+def test_a_proof_whose_figures_cannot_be_relied_on_is_no_headline(fresh):
+    made = seeded_store.Seeded(fresh.deps.store)
+    run = seeded_store.model_run(made, "net")
+    seeded_store.decide(made, "net", [], ["r02_rms_norm"])
+    seeded_store.prove(made, "net", seeded_store.evaluation("passed", speedup=1.68, tags=("noisy", "tie")))
+    text = fresh.get(f"/models/{run}").text
+    assert "Proven to be right; its speedup is uncertain: 1.68× over eager (1.61×–1.75×)" in text
+    assert "Proven: " not in text
+
+
 def test_a_proof_that_was_taken_back_proves_nothing(fresh):
     made = seeded_store.Seeded(fresh.deps.store)
     run = seeded_store.model_run(made, "net")
