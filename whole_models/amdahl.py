@@ -68,7 +68,7 @@ class Row:
 
 def by_region(captured: Captured, regions: Sequence[Region]) -> tuple[RegionRow, ...]:
     """A row for each region, in their order."""
-    graphs = {graph.path: graph for graph in captured.graphs}
+    graphs = {graph.key: graph for graph in captured.graphs}
     total = counted_ms(captured)
     rows = []
     for region in regions:

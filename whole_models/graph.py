@@ -9,7 +9,7 @@ import keyword
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ MAX_CALLS = 1_000_000
 MAX_SIZE = 1 << 62  # of a dimension, of a step, and of the elements of a tensor
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 _PATH = re.compile(r"[A-Za-z0-9_]\w{0,199}(\.[A-Za-z0-9_]\w{0,199}){0,60}", re.ASCII)
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _OPERATOR = re.compile(r"aten\.[A-Za-z_]\w{0,99}\.[A-Za-z_]\w{0,99}", re.ASCII)
 DTYPES = frozenset(
     {"float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"}
@@ -168,8 +169,32 @@ class Mutation:
 
 
 @dataclass(frozen=True)
+class Fragment:
+    """What is known beside the graph itself of one that dynamo made of a module: it stands for a part of a call.
+
+    Its own arguments are tensors that are no weights of the module, in a tuple.
+
+    Attributes:
+        number: among the graphs of the module, from 1.
+        fingerprint: by which the graph is found again where dynamo makes it anew.
+        given: for each input of dynamo's graph the path of the parameter or buffer that it is; empty for an argument.
+        returned: which outputs are which inputs of dynamo's graph, by position.
+        arguments, keywords: those of the module's call, as a graph of it whole would have them.
+        leaves: the leaves of these, of kind `argument` and `scalar`.
+    """
+
+    number: int
+    fingerprint: str
+    given: tuple[str, ...]
+    returned: tuple[tuple[int, int], ...]
+    arguments: Any
+    keywords: tuple[str, ...]
+    leaves: tuple[GraphInput, ...]
+
+
+@dataclass(frozen=True)
 class Graph:
-    """One module that was exported whole, with static shapes, in functional form.
+    """One module that was exported whole, with static shapes, in functional form; or a part of its call.
 
     Attributes:
         path: the module in the model; empty for the model itself.
@@ -187,6 +212,7 @@ class Graph:
         outputs: each a node or input, or a constant.
         mutations: the buffers that a call changes.
         eager_ms: the median time of its call under eager; of all its calls in one forward of the model together.
+        fragment: None: the graph is of the whole module.
     """
 
     path: str
@@ -203,6 +229,20 @@ class Graph:
     eager_ms: float | None
     reads_mode: tuple[str, ...] | None = None
     either_mode: bool = False
+    fragment: Fragment | None = None
+
+    @property
+    def key(self) -> str:
+        """A name that no other graph of the captured model has; empty for that of the whole model."""
+        return self.path if self.fragment is None else f"{self.path}#{self.fragment.number}"
+
+    @property
+    def called_with(self) -> tuple[Any, tuple[str, ...], tuple[GraphInput, ...]]:
+        """The tree of the arguments of the module's call, the names of the last ones, and their leaves."""
+        if self.fragment is not None:
+            return self.fragment.arguments, self.fragment.keywords, self.fragment.leaves
+        leaves = tuple(each for each in self.inputs if each.kind in ("argument", "scalar"))
+        return self.arguments, self.keywords, leaves
 
     @cached_property
     def node_of(self) -> Mapping[str, Node]:
@@ -293,7 +333,7 @@ class Captured:
 
         Where it was exported whole, its operators one by one do the same work as its call.
         """
-        if len(self.graphs) != 1 or self.graphs[0].path or any(node.eager_ms is None for node in self.graphs[0].nodes):
+        if len(self.graphs) != 1 or self.graphs[0].key or any(node.eager_ms is None for node in self.graphs[0].nodes):
             return False
         alone_ms = sum(node.eager_ms or 0.0 for node in self.graphs[0].nodes)
         low, high = sorted((alone_ms, self.eager_ms))
@@ -318,7 +358,7 @@ def read_captured(stdout: bytes) -> Captured:
         return Captured(
             torch=_word(data["torch"]),
             threads=max(1, min(int(data["threads"]), 1024)),
-            graphs=tuple(_graph(item) for item in _items(data["graphs"])),
+            graphs=_graphs(data["graphs"]),
             stays_eager=tuple(
                 EagerModule(_path(item["path"]), _word(item["module_class"]), _line(item["reason"], 600))
                 for item in _items(data["stays_eager"])
@@ -336,6 +376,20 @@ def read_captured(stdout: bytes) -> Captured:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise CaptureFailed("sandbox", f"unreadable result: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _graphs(items: Any) -> tuple[Graph, ...]:
+    """The graphs; fragments of one module are numbered in their order."""
+    found: list[Graph] = []
+    for item in _items(items):
+        graph = _graph(item)
+        if graph.fragment is not None:
+            number = 1 + sum(each.path == graph.path for each in found)
+            graph = replace(graph, fragment=replace(graph.fragment, number=number))
+        if any(graph.key == each.key for each in found):
+            raise ValueError("two graphs of one module")
+        found.append(graph)
+    return tuple(found)
 
 
 def _graph(item: Any) -> Graph:
@@ -359,9 +413,44 @@ def _graph(item: Any) -> Graph:
         eager_ms=_optional(item["eager_ms"], _duration),
         reads_mode=_optional(item.get("reads_mode"), lambda paths: tuple(_path(path) for path in _items(paths))),
         either_mode=item.get("either_mode") is True,
+        fragment=_optional(item.get("fragment"), _fragment),
     )
     _check_order(graph)
+    if graph.fragment is not None:
+        _check_fragment(graph, graph.fragment)
     return graph
+
+
+def _fragment(item: Any) -> Fragment:
+    return Fragment(
+        number=0,
+        fingerprint=_matching(_FINGERPRINT, item["fingerprint"]),
+        given=tuple(_path(path) for path in _items(item["given"])),
+        returned=tuple((int(output), int(place)) for output, place in _items(item["returned"])),
+        arguments=_tree(item["arguments"]),
+        keywords=tuple(_matching(_IDENTIFIER, name) for name in _items(item["keywords"])),
+        leaves=tuple(_input(each) for each in _items(item["leaves"])),
+    )
+
+
+def _check_fragment(graph: Graph, fragment: Fragment) -> None:
+    """Refuse a fragment that does not fit its graph."""
+    leaves = [each for each in graph.inputs if each.kind in ("argument", "scalar")]
+    given = [path for path in fragment.given if path]
+    held = {each.path for each in graph.inputs if each.kind in ("parameter", "buffer")}
+    if len(leaves) != len(fragment.given) - len(given) or any(each.kind == "scalar" for each in leaves):
+        raise ValueError("a fragment with other arguments than its graph")
+    if not held | {each.path for each in graph.mutations} <= set(given):
+        raise ValueError("a fragment that takes weights which it is not given")
+    if graph.result[0] not in ("tuple", "list") or any(child != ["leaf"] for child in graph.result[1]):
+        raise ValueError("a fragment that returns no tuple of tensors")
+    if any(
+        not (0 <= output < len(graph.outputs) and 0 <= at < len(fragment.given)) for output, at in fragment.returned
+    ):
+        raise ValueError("a fragment that returns what it does not have")
+    _check_arguments(fragment.arguments, fragment.keywords, len(fragment.leaves))
+    if any(each.kind not in ("argument", "scalar") for each in fragment.leaves):
+        raise ValueError("an argument of another kind")
 
 
 def _check_order(graph: Graph) -> None:
@@ -379,9 +468,15 @@ def _check_order(graph: Graph) -> None:
     if not graph.leaving <= known:
         raise ValueError("an output that nothing computes")
     given = sum(item.kind in ("argument", "scalar") for item in graph.inputs)
-    if _leaves(graph.result) != len(graph.outputs) or _leaves(graph.arguments) != given:
-        raise ValueError("a tree with another number of leaves than there are outputs or arguments")
-    if graph.arguments[0] != "tuple" or len(graph.arguments[1]) < len(graph.keywords):
+    if _leaves(graph.result) != len(graph.outputs):
+        raise ValueError("a tree with another number of leaves than there are outputs")
+    _check_arguments(graph.arguments, graph.keywords, given)
+
+
+def _check_arguments(tree: Any, keywords: tuple[str, ...], leaves: int) -> None:
+    if _leaves(tree) != leaves:
+        raise ValueError("a tree with another number of leaves than there are arguments")
+    if tree[0] != "tuple" or len(tree[1]) < len(keywords):
         raise ValueError("arguments that are no tuple")
 
 

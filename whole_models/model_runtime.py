@@ -4,6 +4,11 @@ It is text, because it runs where the model runs: with PyTorch, without Kernelwr
 `put_back` replaces where the model's own code has such names.
 """
 
+import ast
+from pathlib import Path
+
+from tasks.rename import renamed_text
+
 READER = '''\
 def _kw_source(name):
     """The source of a kernel, and the name of its file."""
@@ -26,10 +31,12 @@ import base64 as _kw_base64
 import copy as _kw_copy
 import enum as _kw_enum
 import functools as _kw_functools
+import hashlib as _kw_hashlib
 import inspect as _kw_inspect
 import linecache as _kw_linecache
 import operator as _kw_operator
 import pathlib as _kw_pathlib
+import re as _kw_re
 import sys as _kw_sys
 import types as _kw_types
 import warnings as _kw_warnings
@@ -52,6 +59,14 @@ def _kw_class(name):
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
         _kw_loaded[name] = module.ModelNew
     return _kw_loaded[name]
+
+
+def _kw_made(name):
+    """A kernel with weights of its own."""
+    try:
+        return _kw_class(name)()
+    except Exception as error:
+        raise RuntimeError(f"the kernel {name} cannot be built: {error}") from error
 
 
 def _kw_bind(kernel, name, tensor):
@@ -150,16 +165,29 @@ class _kw_Graph:
     (`state` for a buffer that calls change), path, facts and, of a constant, its bytes. `kernels` has the name of each
     kernel and what it takes of the weights: the kernel's name, the position, and whether the kernel must have it.
     `training` has the paths of the submodules that were in training mode, `reads_mode` those of the ones that look at
-    it (None: any may). `either_mode`: the graph is right as well if all of these are in the other mode.
+    it (None: any may). `either_mode`: the graph is right as well if all of these are in the other mode. `fragment`, of
+    a graph that is a part of a call: the list of inputs that it is for, its fingerprint, the positions of leaves and
+    weights among its inputs (-1: a constant), and which of its results are which of its inputs.
     """
 
     def __init__(
-        self, run, path, training, reads_mode, either_mode, arguments, keywords, leaves, weights, kernels
+        self,
+        run,
+        path,
+        training,
+        reads_mode,
+        either_mode,
+        arguments,
+        keywords,
+        leaves,
+        weights,
+        kernels,
+        fragment=None,
     ):
         self.run, self.path = run, path
         self.training, self.reads_mode, self.either_mode = training, reads_mode, either_mode
         self.arguments, self.keywords, self.leaves = arguments, keywords, leaves
-        self.weights, self.kernels = weights, kernels
+        self.weights, self.kernels, self.fragment = weights, kernels, fragment
         # Kernels are made anew where these change, but for what the graph's own call changes of a buffer: a kernel that
         # keeps what it computed from such a buffer would be wrong in the second call, and none such is proven.
         taken = sorted({position for _, each in kernels for _, position, _ in each})
@@ -280,6 +308,76 @@ def _kw_has_facts(facts, known):
     )
 
 
+def _kw_needs_gradients(tensors):
+    """Refuse a call that would need gradients, which kernels do not give."""
+    if torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in tensors):
+        raise RuntimeError(
+            "the kernels of this model give no gradients, and one would be needed: call the model under "
+            "torch.no_grad(), or take the kernels out with remove(model), or use the original class"
+        )
+
+
+class _kw_Kernels:
+    """The kernels of a graph, bound to weights."""
+
+    def __init__(self, index):
+        self.graph = _kw_GRAPHS[index]
+        self.weights, self.aliases, self.marks, self.versions = [], [], None, []
+        self.pending = set()  # positions of weights that have changed since kernels were made for all of them
+        self.kernels, self.called, self.ready = [None] * len(self.graph.kernels), False, False
+
+    def run(self, leaves):
+        """What the graph returns for the weights that were taken last."""
+        self.take_kernels()
+        self.called = True
+        result = self.graph.run(leaves, self.weights, self.kernels)
+        if self.graph.state:
+            self.versions[len(self.graph.taken) :] = _kw_state_versions(self.weights, self.graph)
+        return result
+
+    def take_weights(self, weights):
+        """Look at the weights, and note in `pending` which have changed; False: one has other facts."""
+        graph = self.graph
+        same = len(weights) == len(self.weights) and all(map(_kw_operator.is_, weights, self.weights))
+        if same:
+            marks, versions = _kw_marks(weights), _kw_versions(weights, graph)
+            if marks == self.marks and versions == self.versions:
+                return True
+        if not all(_kw_like(tensor, known[2]) for tensor, known in zip(weights, graph.weights)):
+            return False
+        marks, versions = _kw_marks(weights), _kw_versions(weights, graph)
+        changed = set(range(len(weights)))
+        if self.marks is not None:
+            places = graph.taken + graph.state
+            before, now = dict(zip(places, self.versions)), dict(zip(places, versions))
+            changed = {
+                place
+                for place, tensor in enumerate(weights)
+                if tensor is not self.weights[place]
+                or before.get(place) != now.get(place)
+                or any(new[place] != old[place] for new, old in zip(marks, self.marks))
+            }
+        self.weights, self.marks, self.versions = weights, marks, versions
+        self.pending |= changed
+        self.aliases = [tensor.detach() for tensor in weights]  # no other tensor gets the address of one that is known
+        return True
+
+    def take_kernels(self):
+        """Have kernels for the weights: one that was called may have computed from its weights, and is made anew."""
+        changed = self.pending
+        if self.ready and not changed:
+            return
+        self.ready = False
+        for place, (name, taken) in enumerate(self.graph.kernels):
+            if self.kernels[place] is None or (self.called and any(position in changed for _, position, _ in taken)):
+                with _kw_quietly():
+                    self.kernels[place] = _kw_made(name)
+            for local, position, needed in taken:
+                if not _kw_bind(self.kernels[place], local, self.weights[position]) and needed:
+                    raise RuntimeError(f"the kernel {name} has no parameter {local}")
+        self.ready, self.pending = True, set()
+
+
 class _kw_Place:
     """A module whose forward is a captured graph: its kernels, bound to its parameters.
 
@@ -294,9 +392,7 @@ class _kw_Place:
 
     def forget(self):
         self.checks, self.objects, self.ties, self.slots = None, [], [], []
-        self.weights, self.aliases, self.marks, self.versions = [], [], None, []
-        self.pending = set()  # positions of weights that have changed since kernels were made for all of them
-        self.kernels, self.called, self.ready = [None] * len(_kw_GRAPHS[self.index].kernels), False, False
+        self.kernels = _kw_Kernels(self.index)
         self.told = False  # that a mode is another one
 
     def __deepcopy__(self, memo):
@@ -312,24 +408,19 @@ class _kw_Place:
             if self.other is not None:
                 return self.other(module, original, args, kwargs)
             return original(module, *args, **kwargs)
-        if torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in (*leaves, *self.weights)):
-            raise RuntimeError(
-                "the kernels of this model give no gradients, and one would be needed: call the model under "
-                "torch.no_grad(), or take the kernels out with remove(model), or use the original class"
-            )
-        self.take_kernels()
-        self.called = True
-        result = graph.run(leaves, self.weights, self.kernels)
-        if graph.state:
-            self.versions[len(graph.taken) :] = _kw_state_versions(self.weights, graph)
-        return result
+        _kw_needs_gradients((*leaves, *self.kernels.weights))
+        return self.kernels.run(leaves)
+
+    def take_weights(self):
+        """Whether the module's tensors are like those that were captured."""
+        return self.kernels.take_weights([held.get(name) for held, name in self.slots])
 
     def prepare(self, module):
         """Make the kernels, which may compile them, if the module's parameters are as they were captured."""
         if self.other is not None:
             self.other.prepare(module)
         if self.is_as_captured(module, any_mode=True) and self.take_weights():
-            self.take_kernels()
+            self.kernels.take_kernels()
 
     def is_as_captured(self, module, any_mode=False):
         """Whether modes, plain attributes, submodules and hooks are as they were when the module was made."""
@@ -385,52 +476,6 @@ class _kw_Place:
         self.slots, self.ties, self.objects = slots, ties, list(objects.values())
         self.checks = None if any_mode else checks
         return True
-
-    def take_weights(self):
-        """Look at the module's tensors, and note in `pending` which have changed; False: one has other facts."""
-        weights = [held.get(name) for held, name in self.slots]
-        graph = _kw_GRAPHS[self.index]
-        same = len(weights) == len(self.weights) and all(map(_kw_operator.is_, weights, self.weights))
-        if same:
-            marks, versions = _kw_marks(weights), _kw_versions(weights, graph)
-            if marks == self.marks and versions == self.versions:
-                return True
-        if not all(_kw_like(tensor, known[2]) for tensor, known in zip(weights, graph.weights)):
-            return False
-        marks, versions = _kw_marks(weights), _kw_versions(weights, graph)
-        changed = set(range(len(weights)))
-        if self.marks is not None:
-            places = graph.taken + graph.state
-            before, now = dict(zip(places, self.versions)), dict(zip(places, versions))
-            changed = {
-                place
-                for place, tensor in enumerate(weights)
-                if tensor is not self.weights[place]
-                or before.get(place) != now.get(place)
-                or any(new[place] != old[place] for new, old in zip(marks, self.marks))
-            }
-        self.weights, self.marks, self.versions = weights, marks, versions
-        self.pending |= changed
-        self.aliases = [tensor.detach() for tensor in weights]  # no other tensor gets the address of one that is known
-        return True
-
-    def take_kernels(self):
-        """Have kernels for the weights: one that was called may have computed from its weights, and is made anew."""
-        changed = self.pending
-        if self.ready and not changed:
-            return
-        self.ready = False
-        for place, (name, taken) in enumerate(_kw_GRAPHS[self.index].kernels):
-            if self.kernels[place] is None or (self.called and any(position in changed for _, position, _ in taken)):
-                with _kw_quietly():
-                    try:
-                        self.kernels[place] = _kw_class(name)()
-                    except Exception as error:
-                        raise RuntimeError(f"the kernel {name} cannot be built: {error}") from error
-            for local, position, needed in taken:
-                if not _kw_bind(self.kernels[place], local, self.weights[position]) and needed:
-                    raise RuntimeError(f"the kernel {name} has no parameter {local}")
-        self.ready, self.pending = True, set()
 
 
 def _kw_holds(check):
@@ -530,9 +575,16 @@ def _kw_install(model):
         if not getattr(type(part), "_kw_has_place", False):
             part.__class__ = _kw_optimized(type(part))
         known, tied, place = _kw_facts(part), _kw_ties(part), None
-        for index in reversed(range(len(_kw_GRAPHS))):
-            if _kw_GRAPHS[index].path == path:
-                place = _kw_Place(index, known, tied, place)
+        indices = [index for index, graph in enumerate(_kw_GRAPHS) if graph.path == path]
+        variants = {_kw_GRAPHS[index].fragment and _kw_GRAPHS[index].fragment[0]: [] for index in indices}
+        for index in indices:
+            fragment = _kw_GRAPHS[index].fragment
+            variants[fragment and fragment[0]].append(index)
+        for variant, each in variants.items():
+            if variant is not None:
+                place = _kw_Fragments(each, place)
+        for index in reversed(variants.get(None, [])):
+            place = _kw_Place(index, known, tied, place)
         vars(part)["_kw_place"] = place
         place.prepare(part)
 
@@ -601,6 +653,118 @@ def _kw_difference(model, wanted):
     return ""
 '''
 
+_FRAGMENTS = '''\
+_kw_MOST_HELD = 1000  # sets of weights that one module's kernels are kept for
+_kw_LIMITS = {"recompile_limit": 64, "isolate_recompiles": True}  # where torch.compile knows them
+
+
+@FINGERPRINT@
+
+
+class _kw_Fragments:
+    """A module of which dynamo makes graphs while it runs: those that are known run with kernels.
+
+    What is between them, and graphs that are not known, run as they are. `other` is what answers for other inputs;
+    None: nothing but the original code.
+    """
+
+    def __init__(self, indices, other=None):
+        self.indices, self.other = indices, other
+        self.owner = None  # a weak reference to the module that all that follows belongs to
+        self.forget()
+
+    def forget(self):
+        self.compiled, self.held, self.constants = None, {}, {}
+        self.ran, self.told = False, False
+
+    def __deepcopy__(self, memo):
+        return _kw_Fragments(self.indices, _kw_copy.deepcopy(self.other, memo))
+
+    def __reduce__(self):
+        return _kw_Fragments, (self.indices, self.other)
+
+    def __call__(self, module, original, args, kwargs):
+        graph = _kw_GRAPHS[self.indices[0]]
+        if _kw_is_watched() or graph.leaves_of(original, args, kwargs) is None or _kw_has_hooks(module):
+            if self.other is not None:
+                return self.other(module, original, args, kwargs)
+            return original(module, *args, **kwargs)
+        if self.compiled is None or self.owner() is not module:
+            self.forget()
+            self.owner = _kw_weakref.ref(module)
+            known = _kw_inspect.signature(torch.compile).parameters
+            limits = {name: value for name, value in _kw_LIMITS.items() if name in known}
+            self.compiled = torch.compile(original, backend=_kw_backend(_kw_weakref.ref(self)), **limits)
+        self.ran = False
+        result = self.compiled(module, *args, **kwargs)
+        if not self.ran and not self.told:
+            self.told = True
+            _kw_warnings.warn(
+                f"a call of {graph.path or 'the model itself'} ran none of the graphs that the kernels were made for, "
+                "which may be for another mode or another way through its code: the original code ran, without them",
+                stacklevel=2,
+            )
+        return result
+
+    def prepare(self, module):
+        """Make each kernel once, which may compile it."""
+        if self.other is not None:
+            self.other.prepare(module)
+        with _kw_quietly():
+            for index in self.indices:
+                for name, _ in _kw_GRAPHS[index].kernels:
+                    _kw_made(name)
+
+    def run(self, index, original, values):
+        """What a known graph returns for its inputs."""
+        graph = _kw_GRAPHS[index]
+        _, _, leaves, places, returned = graph.fragment
+        if index not in self.constants:
+            self.constants[index] = [
+                _kw_constant(data, *facts) if place < 0 else None
+                for place, (_, _, facts, data) in zip(places, graph.weights)
+            ]
+        weights = [values[place] if place >= 0 else held for place, held in zip(places, self.constants[index])]
+        key = (index, *map(id, weights))
+        kernels = self.held.get(key)
+        if kernels is None:
+            if len(self.held) >= _kw_MOST_HELD:
+                self.held.clear()
+            kernels = self.held[key] = _kw_Kernels(index)
+        if not kernels.take_weights(weights):
+            return original(*values)
+        _kw_needs_gradients(values)
+        self.ran = True
+        result = list(kernels.run([values[place] for place in leaves]))
+        for output, place in returned:
+            result[output] = values[place]
+        return tuple(result)
+
+
+def _kw_backend(fragments):
+    """What dynamo hands its graphs to, for a weak reference to the place of a module."""
+
+    def backend(traced, inputs):
+        place = fragments()
+        mark = None if place is None else _kw_fingerprint(traced, inputs)
+        found = [] if place is None else [each for each in place.indices if _kw_GRAPHS[each].fragment[1] == mark]
+        if not found:
+            return traced.forward
+
+        def run(*values):
+            place = fragments()
+            return traced.forward(*values) if place is None else place.run(found[0], traced.forward, values)
+
+        return run
+
+    return backend
+
+
+def _kw_has_hooks(module):
+    """Whether a submodule has hooks, which dynamo may not look at again."""
+    return any(vars(part)[name] for part in module.modules() if part is not module for name in _kw_HOOKS)
+'''
+
 API = '''\
 def {apply}(model):
     """Have a live module run the kernels in place, and return it. Its class must be the original's code.
@@ -646,3 +810,17 @@ class {name}({original}):
     _kw_has_place = True
     forward = _kw_forward({original})
 '''
+
+
+def fragments() -> str:
+    """What a file with fragments has beside the rest: the places of their modules, and how their graphs are found."""
+    source = (Path(__file__).parent / "capture" / "fingerprint.py").read_text(encoding="utf-8")
+    (function,) = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+    function.name = "_kw_fingerprint"
+    for node in ast.walk(function):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+            for argument in node.args.args:
+                argument.annotation = None
+    text = renamed_text(ast.unparse(function), {"hashlib": "_kw_hashlib", "re": "_kw_re"})
+    return _FRAGMENTS.replace("@FINGERPRINT@", text)

@@ -84,14 +84,6 @@ OF_A_ROOT = frozenset({"rsqrt", "sqrt"})
 """Operators that, with a reduction, make a normalization that is written out."""
 
 
-_MAY_ALIAS = frozenset({"to", "conj", "meshgrid"})
-
-
-def may_alias(node: Node) -> bool:
-    """Whether a result may lie in the memory of an argument. Operators that are not known may give such results."""
-    return class_of(node) in (FREE, OTHER) or short_name(node.operator) in _MAY_ALIAS
-
-
 def short_name(operator: str) -> str:
     """`add` of `aten.add.Tensor`."""
     return operator if operator == GET_ITEM else operator.split(".")[1]

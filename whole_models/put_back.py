@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from tasks import syntax
 from tasks.rename import renamed_text
 from whole_models import model_runtime
-from whole_models.graph import Captured, Graph, GraphInput, Node, TensorFacts
-from whole_models.operator_classes import may_alias
+from whole_models.aliases import memories_of
+from whole_models.graph import Captured, Fragment, Graph, GraphInput, Node, TensorFacts
 from whole_models.regions import Occurrence, Region
 from whole_models.source_text import NameOf, argument_text, expression, named, tree_text
 
@@ -89,8 +89,8 @@ def put_back(source: str, variants: Sequence[Variant]) -> Delivered:
     if len(set(names)) < len(names):
         raise PutBackError("two regions have the same name")
     original = _read_original(source)
-    graphs = [found for variant in variants for found in _with_kernels(variant)]
-    written = [_GraphText(graph, kernels, place) for place, (graph, kernels) in enumerate(graphs)]
+    graphs = [(number, *found) for number, variant in enumerate(variants) for found in _with_kernels(variant)]
+    written = [_GraphText(graph, kernels, place, number) for place, (number, graph, kernels) in enumerate(graphs)]
     files = {MODEL_FILE: _model_text(original, written)}
     files |= {_kernel_file(each.region.name): each.kernel_source for each in every}
     return Delivered(files)
@@ -98,12 +98,12 @@ def put_back(source: str, variants: Sequence[Variant]) -> Delivered:
 
 def _with_kernels(variant: Variant) -> list[tuple[Graph, list[Chosen]]]:
     """The graphs of a variant that kernels are for, with these."""
-    unknown = {each.region.graph for each in variant.chosen} - {graph.path for graph in variant.captured.graphs}
+    unknown = {each.region.graph for each in variant.chosen} - {graph.key for graph in variant.captured.graphs}
     if unknown:
         raise PutBackError(f"no graph of {min(unknown)!r} was captured")
     found = []
     for graph in variant.captured.graphs:
-        kernels = [each for each in variant.chosen if each.region.graph == graph.path and each.region.occurrences]
+        kernels = [each for each in variant.chosen if each.region.graph == graph.key and each.region.occurrences]
         if kernels:
             found.append((graph, kernels))
     return found
@@ -288,9 +288,10 @@ def _model_text(original: _Original, graphs: Sequence["_GraphText"]) -> str:
         f"{prefix}NAMES = {{{CLASS!r}: {original.name!r}}}",
         f"{prefix}init_inputs = {init_inputs}",
     ]
+    fragments = [model_runtime.fragments()] if any(each.graph.fragment for each in graphs) else []
     text = "\n\n".join(
         [
-            model_runtime.RUNTIME.replace("_kw_", prefix),
+            *(text.replace("_kw_", prefix) for text in (model_runtime.RUNTIME, *fragments)),
             *(graph.function(prefix) + "\n" for graph in graphs),
             f"{prefix}GRAPHS = (\n"
             + "".join(graph.facts(prefix) for graph in graphs)
@@ -326,8 +327,8 @@ class _Call:
 class _GraphText:
     """A graph with kernels in it, as a function, and what guards need to know of it."""
 
-    def __init__(self, graph: Graph, chosen: Sequence[Chosen], place: int) -> None:
-        self.graph, self.place = graph, place
+    def __init__(self, graph: Graph, chosen: Sequence[Chosen], place: int, variant: int) -> None:
+        self.graph, self.place, self.variant = graph, place, variant
         calls = [
             _Call(each, occurrence, number)
             for each in chosen
@@ -362,9 +363,10 @@ class _GraphText:
         """The graph as a function of its leaves, its weights and its kernels."""
         name_of = named(self.variable)
         module = self.graph.path or "the model"
+        what = "The forward" if self.graph.fragment is None else "A part of the forward"
         lines = [
             f"def {prefix}graph_{self.place}(leaves, weights, kernels):",
-            f'    """The forward of {module}: {len(self.graph.nodes)} operators, of which '
+            f'    """{what} of {module}: {len(self.graph.nodes)} operators, of which '
             f'{sum(len(call.occurrence.nodes) for call in self.calls)} run in {len(self.calls)} kernels."""',
         ]
         if self.leaves:
@@ -413,7 +415,7 @@ class _GraphText:
 
         def safe(name: str) -> str:
             text = name_of(name)
-            return text if changed.isdisjoint(_memories_of(graph, name)) else f"{text}.clone()"
+            return text if changed.isdisjoint(memories_of(graph, name)) else f"{text}.clone()"
 
         result = tree_text(graph.result, [argument_text(output, safe) for output in graph.outputs])
         if not graph.mutations:
@@ -421,7 +423,7 @@ class _GraphText:
             return
         yield f"{self.result} = {result}"
         moved = [mutation for mutation in graph.mutations if self.mutated[mutation.path] != mutation.value]
-        copied = [each.value for each in moved if not changed.isdisjoint(_memories_of(graph, each.value))]
+        copied = [each.value for each in moved if not changed.isdisjoint(memories_of(graph, each.value))]
         for name in dict.fromkeys(copied):
             yield f"{name_of(name)} = {name_of(name)}.clone()"
         if copied:  # the variables of buffers may stand for copies from here on
@@ -434,10 +436,10 @@ class _GraphText:
 
     def facts(self, prefix: str) -> str:
         """The call that makes the description of the graph."""
-        tree = self.graph.arguments
+        tree, keywords, given = self.graph.called_with
         leaves = [
             f"({argument_text(each.value, str)},)" if each.tensor is None else _tensor_text(each.tensor)
-            for each in self.leaves
+            for each in given
         ]
         position = {each.name: place for place, each in enumerate(self.weights)}
         kernels = []
@@ -457,12 +459,19 @@ class _GraphText:
             f"reads_mode={self.graph.reads_mode!r}",
             f"either_mode={self.graph.either_mode!r}",
             f"arguments={tree[1]!r}",
-            f"keywords={self.graph.keywords!r}",
+            f"keywords={keywords!r}",
             _listed("leaves", leaves),
             _listed("weights", [_weight_text(each, set(self.mutated.values())) for each in self.weights]),
             _listed("kernels", list(map(repr, kernels))),
+            *([f"fragment={self._fragment(self.graph.fragment)!r}"] if self.graph.fragment else []),
         ]
         return f"    {prefix}Graph(\n" + "".join(f"        {row},\n" for row in rows) + "    ),\n"
+
+    def _fragment(self, fragment: Fragment) -> tuple[object, ...]:
+        """Which places its graph is in, by what it is found, and where its tensors are in what dynamo gives it."""
+        leaves = tuple(place for place, path in enumerate(fragment.given) if not path)
+        weights = tuple(-1 if each.kind == "constant" else fragment.given.index(each.path) for each in self.weights)
+        return self.variant, fragment.fingerprint, leaves, weights, fragment.returned
 
 
 _Unit = Node | _Call
@@ -571,18 +580,6 @@ def _variables(names: Iterable[str]) -> list[str]:
             name += "_"
         taken.add(name)
         found.append(name)
-    return found
-
-
-def _memories_of(graph: Graph, name: str) -> set[str]:
-    """The nodes and inputs in whose memory the value of a node or input may lie."""
-    found, waiting = set[str](), [name]
-    while waiting:
-        each = waiting.pop()
-        if each not in found:
-            found.add(each)
-            if each in graph.node_of and may_alias(graph.node_of[each]):
-                waiting += graph.node_of[each].refs
     return found
 
 

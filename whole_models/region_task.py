@@ -45,7 +45,7 @@ def region_task(captured: Captured, region: Region, *, model_name: str, equal: S
     `Model()` has the region's weights under their local names. `forward` takes the region's inputs in order and returns
     its output, or a tuple of them. `equal` are equal regions of other graphs, which the task is for as well.
     """
-    graph = next(graph for graph in captured.graphs if graph.path == region.graph)
+    graph = next(graph for graph in captured.graphs if graph.key == region.graph)
     occurrence = region.occurrences[0]
     inputs = [f"x{number}" for number in range(len(occurrence.inputs))]
     weights = {name: local for local, name in occurrence.weights}
@@ -100,7 +100,7 @@ def _head(captured: Captured, graph: Graph, region: Region, model_name: str, equ
     total = counted_ms(captured)
     ms = sum(each.eager_ms for each in (region, *equal))
     share = f", {100 * ms / total:.1f} % of its time under eager" if total else ""
-    calls = {each.path: each.calls for each in captured.graphs}
+    calls = {each.key: each.calls for each in captured.graphs}
     count = sum(len(each.occurrences) * calls[each.graph] for each in (region, *equal))
     times = "once" if count == 1 else f"{count} times"
     modules = dict.fromkeys(

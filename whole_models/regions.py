@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from whole_models.aliases import shared_outside
 from whole_models.contraction import Contraction, contraction_of
 from whole_models.graph import GET_ITEM, Argument, Captured, Graph, GraphInput, Node, Ref, TensorFacts, TorchName
 from whole_models.operator_classes import (
@@ -100,7 +101,7 @@ class Region:
     Attributes:
         name: `r`, a number by share, and a few words of `[a-z0-9_]`.
         kind: element-wise, reduction, normalization, indexing, attention, around a matrix product, block or whole.
-        graph: `Graph.path` of the graph that holds it.
+        graph: `Graph.key` of the graph that holds it.
         nodes: those of the first occurrence.
         occurrences: in the graph's order.
         eager_ms: the time of all occurrences together, in one call of the model.
@@ -143,7 +144,7 @@ def find_regions(captured: Captured, *, min_share: float = 0.005) -> tuple[Regio
             kind = _kind(wiring, places[0][0], occurrences[0].nodes)
             ms = sum(_ms(graph, each.nodes) for each in occurrences)
             words = _words(wiring, kind, occurrences[0].nodes)
-            found.append(Region(words, kind, graph.path, occurrences[0].nodes, occurrences, ms, form))
+            found.append(Region(words, kind, graph.key, occurrences[0].nodes, occurrences, ms, form))
     kept = [region for region in found if total == 0 or region.eager_ms >= min_share * total]
     kept.sort(key=lambda region: -region.eager_ms)  # keeps the order of grains and graphs where times are equal
     return tuple(replace(each, name=f"r{number:02d}_{each.name}") for number, each in enumerate(kept, 1))
@@ -155,9 +156,9 @@ def choose(captured: Captured, regions: Sequence[Region]) -> tuple[Region, ...]:
     Attention is taken first, then what is around products, then chains, then the rest; among those, what takes more
     time first. A region keeps the occurrences that still fit.
     """
-    graphs = {graph.path: graph for graph in captured.graphs}
-    contractions = {path: contraction_of(graph) for path, graph in graphs.items()}
-    places = {path: {node.name: n for n, node in enumerate(graph.nodes)} for path, graph in graphs.items()}
+    graphs = {graph.key: graph for graph in captured.graphs}
+    contractions = {key: contraction_of(graph) for key, graph in graphs.items()}
+    places = {key: {node.name: n for n, node in enumerate(graph.nodes)} for key, graph in graphs.items()}
     taken: dict[str, set[str]] = defaultdict(set)
     rank = {"attention": 0, "around a matrix product": 1, "block": 3, "whole": 4}
     chosen: dict[str, Region] = {}
@@ -211,7 +212,7 @@ def to_gain_ms(captured: Captured, region: Region) -> float:
 
     All of the time counts but that of large products, of which a share does (`PRODUCT_GAIN`, `CONVOLUTION_GAIN`).
     """
-    graph = next(graph for graph in captured.graphs if graph.path == region.graph)
+    graph = next(graph for graph in captured.graphs if graph.key == region.graph)
     wiring = _Wiring(graph)
     return sum(
         _to_gain_share(wiring, wiring.place[name]) * _ms(graph, (name,))
@@ -222,7 +223,7 @@ def to_gain_ms(captured: Captured, region: Region) -> float:
 
 def is_bare_product(captured: Captured, region: Region) -> bool:
     """Whether a region is nothing but views and large products, none of which has a shorter form."""
-    wiring = _Wiring(next(graph for graph in captured.graphs if graph.path == region.graph))
+    wiring = _Wiring(next(graph for graph in captured.graphs if graph.key == region.graph))
     places = [wiring.place[name] for name in region.nodes]
     return all(
         wiring.kind[place] == FREE
@@ -309,6 +310,7 @@ class _Wiring:
         for number, node in enumerate(graph.nodes):
             if node.several:
                 self._bind(number)
+        self._shared = frozenset[str]() if graph.fragment is None else shared_outside(graph)
         self.usable = [all(map(self._usable, atom)) for atom in self.atom]
 
     def _bind(self, number: int) -> None:
@@ -319,13 +321,13 @@ class _Wiring:
             self.kind[each] = self.kind[number]
 
     def _usable(self, number: int) -> bool:
-        """Whether a region may hold a node: it is pure, and gives tensors that can leave it."""
+        """Whether a region may hold a node: it is pure, and gives tensors that can leave it and lie where they may."""
         node = self.nodes[number]
         if node.several:
             whole = not self.leaves[number] and set(self.after[number]) < set(self.atom[number])
         else:
             whole = len(node.results) == 1  # an assertion has none
-        return node.pure and whole
+        return node.pure and whole and node.name not in self._shared
 
     @cached_property
     def of_weights(self) -> list[bool]:

@@ -243,11 +243,11 @@ class Assembler:
 
     def _fit(self, kernels: Sequence[Kernel]) -> bool:
         """Whether no kernel would have to wait for one that waits for it."""
-        graphs = {graph.path: graph for graph in self.plan.captured.graphs}
+        graphs = {graph.key: graph for graph in self.plan.captured.graphs}
         sets: dict[str, list[tuple[str, ...]]] = {}
         for kernel in kernels:
             sets.setdefault(kernel.region.graph, []).extend(each.nodes for each in kernel.region.occurrences)
-        return all(fit_together(graphs[path], nodes) for path, nodes in sets.items())
+        return all(fit_together(graphs[key], nodes) for key, nodes in sets.items())
 
     def _right(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         """The kernels that save most together and with which the model passes.

@@ -152,16 +152,17 @@ def plan_of(model: Task, capture: bytes, settings: Settings, *, groups: frozense
 
 def taken_by(graph: Graph) -> tuple[object, ...]:
     """What the guards of a graph ask of arguments: two graphs with equal ones are for the same calls."""
+    arguments, keywords, leaves = graph.called_with
     return (
         graph.path,
-        graph.arguments,
-        graph.keywords,
+        graph.fragment.fingerprint if graph.fragment else "",
+        arguments,
+        keywords,
         *(
             (type(each.value), each.value)
             if each.tensor is None
             else (each.tensor.dtype, each.tensor.shape, each.tensor.stride)
-            for each in graph.inputs
-            if each.kind in ("argument", "scalar")
+            for each in leaves
         ),
     )
 

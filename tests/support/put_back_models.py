@@ -2,15 +2,21 @@
 
 import json
 import sys
+import time
 import types
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from whole_models.capture.describe import describe
+from whole_models.capture.errors import Refused
+from whole_models.capture.export import export_part
+from whole_models.capture.fragments import fragments_of
+from whole_models.capture.parts import Part
 from whole_models.graph import Captured, Graph, read_captured
 from whole_models.put_back import Chosen
 from whole_models.regions import Occurrence, Region
@@ -41,6 +47,26 @@ def captured(source: str, parts: Sequence[str] = ("",), inputs: Any = None, **mo
             warnings.simplefilter("ignore")  # torch calls what it has deprecated itself
             program = torch.export.export(part, args).run_decompositions({})
         graphs.append({"path": path, "calls": 1, "eager_ms": None, **modes, **describe(part, program, args, {}).data})
+    return _read(graphs)
+
+
+def captured_in_fragments(source: str, path: str = "", inputs: Any = None) -> Captured:
+    """The graphs that dynamo makes of a call of a module, which takes the model's inputs if nothing else is given."""
+    module = loaded(source)
+    torch.manual_seed(0)
+    model = module.Model(*module.get_init_inputs())
+    part = Part(path, model.get_submodule(path), tuple(inputs or module.get_inputs()))
+    until = time.monotonic() + 100
+    found = []
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for each in fragments_of(part, until):
+            with suppress(Refused):
+                found.append((each, export_part(each, until)))
+    return _read([{"path": path, "calls": each.calls, "eager_ms": None, **made.described.data} for each, made in found])
+
+
+def _read(graphs: list[Any]) -> Captured:
     told = {"ok": True, "torch": torch.__version__, "threads": 1, "graphs": graphs, "stays_eager": []}
     told |= {
         "eager_ms": 1.0,
@@ -76,7 +102,7 @@ def occurrence(graph: Graph, nodes: Iterable[str]) -> Occurrence:
 def region(graph: Graph, name: str, *places: Iterable[str]) -> Region:
     """A region in these places, each a set of nodes."""
     found = tuple(occurrence(graph, nodes) for nodes in places)
-    return Region(name, "chain", graph.path, found[0].nodes, found, 1.0)
+    return Region(name, "chain", graph.key, found[0].nodes, found, 1.0)
 
 
 def kernel(graph: Graph, where: Region, *, note: str = "calls.append(1)") -> str:

@@ -326,7 +326,7 @@ BRANCH = """
 class Branch(nn.Module):
     def __init__(self):
         super().__init__()
-        self.inner = nn.Linear(4, 4)
+        self.inner = nn.Linear(512, 512)
 
     def forward(self, x, scale=1.0):
         if x.sum() > 1e9:
@@ -336,7 +336,7 @@ class Branch(nn.Module):
 class Twice(nn.Module):
     def __init__(self):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(4))
+        self.weight = nn.Parameter(torch.ones(512))
 
     def forward(self, x, *, shift):
         return x * self.weight + shift
@@ -345,10 +345,10 @@ PARTS = model(
     """
 def __init__(self):
     super().__init__()
-    self.start = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    self.start = nn.Sequential(nn.Linear(512, 512), nn.ReLU())
     self.branches = nn.ModuleList([Branch(), Branch()])
     self.twice = Twice()
-    self.unused = nn.Linear(4, 4)
+    self.unused = nn.Linear(512, 512)
 
 def forward(self, x):
     x = self.twice(self.start(x), shift=1.0)
@@ -356,7 +356,8 @@ def forward(self, x):
         x = branch(x)
     return self.twice(self.twice(x, shift=1.0), shift=1.0)
 """,
-    helpers=BRANCH,
+    "[torch.randn(128, 512)]",
+    BRANCH,
 )
 
 
@@ -387,10 +388,109 @@ def test_a_module_that_is_called_in_several_forms_stays_as_it_is(server: Capture
 
 
 def test_a_model_that_cannot_be_exported_at_all_says_why(server: CaptureServer) -> None:
-    captured = of(server, model("def forward(self, x):\n    return x[x > 0]"))
+    captured = of(server, model("def forward(self, x):\n    return x.nonzero()"))
     assert captured.graphs == () and captured.eager_ms > 0
     assert [(part.path, part.module_class) for part in captured.stays_eager] == [("", "Model")]
     assert "depends on the values of tensors" in captured.stays_eager[0].reason
+
+
+GATED = """
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.scale = nn.Parameter(torch.rand(8))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        self.calls += 1
+        h = torch.tanh(x * self.scale) + x.sigmoid()
+        if h.sum().item() > 1e9:
+            h = h * 2
+        return self.linear(h) + x
+"""
+IN_FRAGMENTS = model(
+    """
+def __init__(self):
+    super().__init__()
+    self.blocks = nn.ModuleList([Gated(), Gated(), Gated()])
+
+def forward(self, x, *, shift=0.5):
+    for block in self.blocks:
+        x = block(x)
+    return x * shift
+""",
+    "[torch.randn(8192, 8)]",  # most of the time is the blocks' own
+    GATED,
+)
+
+
+def test_where_a_module_s_own_code_takes_its_time_dynamo_s_graphs_of_it_are_captured(server: CaptureServer) -> None:
+    captured = of(server, IN_FRAGMENTS)
+    assert [graph.path for graph in captured.graphs] == ["", ""]
+    assert sorted(graph.key for graph in captured.graphs) == ["#1", "#2"]
+    assert all(graph.calls == 3 and graph.eager_ms for graph in captured.graphs)
+    by_size = sorted(captured.graphs, key=lambda graph: len(graph.nodes))
+    after, before = ([node.operator for node in graph.nodes] for graph in by_size)
+    assert after == ["aten.linear.default", "aten.add.Tensor"]
+    assert before == [
+        f"aten.{name}" for name in ("add.Tensor", "mul.Tensor", "tanh.default", "sigmoid.default", "add.Tensor")
+    ] + ["aten.sum.default"]
+    (stays,) = captured.stays_eager
+    assert stays.path == "" and "of the file: if h.sum().item() > 1e9" in stays.reason
+    assert stays.reason.endswith("; dynamo makes 2 graphs of it, of which 2 are captured")
+
+
+def test_a_fragment_knows_its_weights_the_call_it_is_a_part_of_and_what_it_changes_in_place(
+    server: CaptureServer,
+) -> None:
+    captured = of(server, IN_FRAGMENTS)
+    after, before = sorted(captured.graphs, key=lambda graph: len(graph.nodes))
+    assert before.fragment is not None and after.fragment is not None
+    block = before.nodes[0].module
+    assert block in ("blocks.0", "blocks.1", "blocks.2")
+    assert {node.module for node in before.nodes} == {block}
+    assert {node.module_class for node in before.nodes} == {"Gated"}
+    assert sorted(before.fragment.given) == ["", f"{block}.calls", f"{block}.scale"]
+    assert [mutation.path for mutation in before.mutations] == [f"{block}.calls"]
+    ((output, place),) = before.fragment.returned
+    assert before.outputs[output] == Ref(before.mutations[0].value)
+    assert before.fragment.given[place] == f"{block}.calls"
+    assert [node.module_class for node in after.nodes] == ["Linear", "Gated"]
+    assert after.nodes[0].module == f"{after.nodes[1].module}.linear"
+    arguments, keywords, leaves = before.called_with
+    assert arguments == ["tuple", [["leaf"]]] and keywords == ()
+    assert [leaf.tensor.shape for leaf in leaves if leaf.tensor] == [(8192, 8)]
+    assert before.fragment.fingerprint != after.fragment.fingerprint
+
+
+NO_KERNEL = {
+    "it changes its input in place": "def forward(self, x):\n    y = (x * 2).relu()\n"
+    "    if y.sum().item() > 1e9:\n        y = y + 1\n    return y.add_(1).tanh()",
+    "it returns a view of what it changes in place": "def __init__(self):\n    super().__init__()\n"
+    '    self.register_buffer("seen", torch.zeros(3, 4))\n'
+    "def forward(self, x):\n    y = torch.tanh(x * 2)\n    if y.sum().item() > 1e9:\n        y = y + 1\n"
+    "    self.seen.add_(y)\n    return self.seen[0], y.exp()",
+    "it takes a parameter in one call, and in another a tensor that is computed": "def __init__(self):\n"
+    "    super().__init__()\n    self.w = nn.Parameter(torch.rand(3, 4))\n"
+    "def step(self, a, b):\n    if a.sum().item() > 1e9:\n        a = a + 1\n    return torch.tanh(a * b) + a\n"
+    "def forward(self, x):\n    y = self.step(x, self.w)\n    return self.step(x, y) * 2",
+}
+
+
+@pytest.mark.parametrize("reason", NO_KERNEL)
+def test_a_graph_of_dynamo_that_no_kernel_can_be_put_into_is_named(server: CaptureServer, reason: str) -> None:
+    captured = of(server, model(NO_KERNEL[reason]))
+    assert captured.graphs and all(graph.fragment is not None for graph in captured.graphs)
+    assert captured.stays_eager[0].reason.endswith(f", and others not: {reason}")
+
+
+def test_numbers_that_are_read_of_tensors_are_not_taken_for_constants(server: CaptureServer) -> None:
+    source = model(
+        "def forward(self, x):\n    y = torch.tanh(x * 2)\n    top = y.max().item()\n    return y.exp() / top"
+    )
+    captured = of(server, source)
+    assert [[node.operator for node in graph.nodes][-1] for graph in captured.graphs] == ["aten.max.default"]
 
 
 REFUSED = {

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from whole_models.aliases import may_alias
 from whole_models.graph import CaptureFailed, Node, Ref, TensorFacts, TorchName, read_captured
-from whole_models.operator_classes import may_alias
 
 TENSOR = {
     "shape": [2, 4],

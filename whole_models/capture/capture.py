@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from .compiled import compiled_times
 from .errors import CaptureError, Refused, line_of
 from .export import Exported, export_part
+from .fragments import fragments_of
 from .load import Originals, count_groups, load_model, make_inputs
 from .parts import Graphs, Part, export_parts, form_of
 from .timing import RunWaits, call_time_ms, one_thread, operator_times_ms
@@ -68,13 +69,17 @@ def capture(
         with stages("export", "capturing"), one_thread():
             export_until = time.monotonic() + budget_s * _EXPORT_SHARE
             graphs, eager = export_parts(
-                model, inputs, lambda part: _attempt(part, export_until), lambda: _restored(originals, run)
+                model,
+                inputs,
+                lambda part: _attempt(part, export_until),
+                lambda: _restored(originals, run),
+                lambda part: fragments_of(part, export_until),
             )
         with stages("operators", "timing operators"):
             each_s = min(_OPERATORS_S, budget_s * _OPERATORS_SHARE) / max(1, len(graphs))
             for _, exported in graphs:
                 _time_operators(exported, each_s)
-            whole = len(graphs) == 1 and graphs[0][0].path == ""
+            whole = len(graphs) == 1 and graphs[0][0].path == "" and graphs[0][0].fragment is None
             for _ in range(_MEASURED_AGAIN):
                 if not whole or _fit(eager_ms, graphs[0][1]) or time.monotonic() > ends - budget_s * _AGAIN_SHARE:
                     break
@@ -115,8 +120,7 @@ def _time_operators(exported: Exported, budget_s: float) -> None:
 
 def _fit(eager_ms: float, exported: Exported) -> bool:
     """Whether a call of the model takes about as long as its operators one by one (`Captured.contradicts`)."""
-    alone_ms = sum(node["eager_ms"] or 0.0 for node in exported.described.data["nodes"])
-    low, high = sorted((alone_ms, eager_ms))
+    low, high = sorted((_operators_ms(exported), eager_ms))
     return high <= 2 * low or high - low <= 0.5
 
 
@@ -158,7 +162,10 @@ def _attempt(part: Part, until: float) -> Exported:
 
 
 def _times_of_parts(graphs: Graphs, originals: Originals, run: Callable[[], Any]) -> list[float | None]:
-    """For each part: the median over forwards of the model of the time of all its calls in one, in milliseconds."""
+    """For each part: the median over forwards of the model of the time of all its calls in one, in milliseconds.
+
+    Of dynamo's graphs it is the time of their operators one by one.
+    """
     if not graphs:
         return []
     spent_s: dict[tuple[str, Any], list[float]] = {(part.path, part.form): [] for part, _ in graphs}
@@ -176,7 +183,7 @@ def _times_of_parts(graphs: Graphs, originals: Originals, run: Callable[[], Any]
         key, start = began.pop()
         forwards[-1][key] = forwards[-1].get(key, 0.0) + now - start
 
-    modules = {part.path: part.module for part, _ in graphs}
+    modules = {part.path: part.module for part, _ in graphs if part.fragment is None}
     handles = []
     for path, module in modules.items():
         handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True, prepend=True))
@@ -192,7 +199,19 @@ def _times_of_parts(graphs: Graphs, originals: Originals, run: Callable[[], Any]
         for key, seconds in forward.items():
             spent_s.setdefault(key, []).append(seconds)
     found = [sorted(spent_s[part.path, part.form]) for part, _ in graphs]
-    return [times[len(times) // 2] * 1e3 if times else None for times in found]
+    return [
+        part.calls * _operators_ms(exported)
+        if part.fragment is not None
+        else times[len(times) // 2] * 1e3
+        if times
+        else None
+        for (part, exported), times in zip(graphs, found, strict=True)
+    ]
+
+
+def _operators_ms(exported: Exported) -> float:
+    """The time of all operators of a graph one by one."""
+    return sum(node["eager_ms"] or 0.0 for node in exported.described.data["nodes"])
 
 
 class _Stages:

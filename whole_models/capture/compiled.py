@@ -19,7 +19,7 @@ _PROFILED_CALLS = 3
 _TIMED_S = 3.0
 
 
-class _TooLong(BaseException):
+class TooLong(BaseException):
     """The time is up. Not an Exception: compilers catch those."""
 
 
@@ -38,7 +38,7 @@ def compiled_times(
     if budget_s <= 0:
         return {**found, "compile_error": "the time for the capture was used up before; the proof times it"}
     try:
-        with _at_most(budget_s), _settings():
+        with at_most(budget_s), _settings():
             compiled = torch.compile(model, dynamic=False)
             restore()
             began = time.perf_counter()
@@ -48,7 +48,7 @@ def compiled_times(
             timed_s = min(_TIMED_S, max(0.0, (until - time.perf_counter()) / 2))
             found["compile_ms"] = call_time_ms(lambda: compiled(*inputs), restore, timed_s)
             found["kernels_ms"] = _kernels(lambda: compiled(*inputs), restore)
-    except _TooLong:
+    except TooLong:
         if found["compile_ms"] is None:
             found["compile_error"] = f"torch.compile did not finish within {budget_s:.0f} s; the proof times it again"
     except Exception as error:
@@ -85,8 +85,8 @@ def _settings() -> Iterator[None]:
 
 
 @contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Raise `_TooLong` in the block once it has taken so long. A timer that runs already goes on afterwards.
+def at_most(seconds: float) -> Iterator[None]:
+    """Raise `TooLong` in the block once it has taken so long. A timer that runs already goes on afterwards.
 
     It is raised each second until the block ends: an exception in a destructor or a callback is lost.
     """
@@ -94,7 +94,7 @@ def _at_most(seconds: float) -> Iterator[None]:
 
     def stop(*_: Any) -> None:
         if open_block[0]:
-            raise _TooLong
+            raise TooLong
 
     handler = signal.signal(signal.SIGALRM, stop)
     began = time.monotonic()

@@ -5,6 +5,7 @@ import hashlib
 import math
 import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,15 +49,26 @@ class Described:
     meaning: Any = None
 
 
-def describe(module: torch.nn.Module, program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described:
+def describe(
+    module: torch.nn.Module,
+    program: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    module_of: Callable[[Any], tuple[str, str]] | None = None,
+) -> Described:
     """Describe a program that was exported of a module with these arguments.
+
+    Args:
+        module: the module.
+        program: what `torch.export` made of it.
+        args, kwargs: the arguments of the call that was exported.
+        module_of: the path and the class of the innermost module whose code called a node; None: the node says it.
 
     Raises:
         Refused: something of it has no description.
     """
     spec_of_args, spec_of_kwargs = program.call_spec.in_spec.children()
-    keywords = list(spec_of_kwargs.context) if spec_of_kwargs.children() else []
-    positional, named = _tree(spec_of_args), _tree(spec_of_kwargs)
+    arguments, keywords = _arguments(spec_of_args, spec_of_kwargs)
     leaves = pytree.tree_leaves((args, {name: kwargs[name] for name in keywords}))
     graph = program.graph_module
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
@@ -64,7 +76,7 @@ def describe(module: torch.nn.Module, program: Any, args: tuple[Any, ...], kwarg
     described = Described({}, graph, values, names)
     outputs, mutations = _outputs(program, described)
     nodes = [
-        _node(node, names)
+        _node(node, names, module_of or _module_of)
         for node in graph.graph.nodes
         if node.op not in ("placeholder", "output") and str(node.target) != _CHECKS
     ]
@@ -75,8 +87,8 @@ def describe(module: torch.nn.Module, program: Any, args: tuple[Any, ...], kwarg
     described.data = {
         "module_class": type(module).__name__,
         "training": [path for path, child in module.named_modules() if child.training and plain_path(path)],
-        "arguments": ["tuple", [*positional[1], *(named[2] if named[0] == "dict" else [])]],
-        "keywords": [_checked(_NAME, name) for name in keywords],
+        "arguments": arguments,
+        "keywords": keywords,
         "result": _tree(program.call_spec.out_spec),
         "inputs": [item for item in inputs if item["kind"] in ("argument", "scalar") or item["name"] in used],
         "nodes": nodes,
@@ -84,6 +96,18 @@ def describe(module: torch.nn.Module, program: Any, args: tuple[Any, ...], kwarg
         "mutations": mutations,
     }
     return described
+
+
+def describe_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The trees of the arguments of a call, the names of those that were given by name, and their leaves.
+
+    Raises:
+        Refused: something of it has no description.
+    """
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    arguments, keywords = _arguments(*spec.children())
+    inputs = [_argument_input(f"leaf_{number}", leaf) for number, leaf in enumerate(leaves)]
+    return {"arguments": arguments, "keywords": keywords, "leaves": inputs}
 
 
 def describe_tensor(value: torch.Tensor) -> dict[str, Any]:
@@ -136,6 +160,14 @@ def tensor_at(module: torch.nn.Module, path: str) -> Any:
     return found
 
 
+def _arguments(spec_of_args: pytree.TreeSpec, spec_of_kwargs: pytree.TreeSpec) -> tuple[Any, list[str]]:
+    """The tree of all arguments, and the names of the last ones, which were given by name."""
+    names = list(spec_of_kwargs.context) if spec_of_kwargs.children() else []
+    positional, named = _tree(spec_of_args), _tree(spec_of_kwargs)
+    children = [*positional[1], *(named[2] if named[0] == "dict" else [])]
+    return ["tuple", children], [_checked(_NAME, name) for name in names]
+
+
 def _inputs(
     module: torch.nn.Module, program: Any, placeholders: list[Any], leaves: list[Any]
 ) -> tuple[list[dict[str, Any]], list[Any], dict[str, str]]:
@@ -143,7 +175,7 @@ def _inputs(
 
     A tensor that the module holds under several names is one input; its path is the first.
     """
-    first_path = _first_paths(module)
+    first_path = first_paths(module)
     remaining = iter(leaves)
     inputs: list[dict[str, Any]] = []
     values: list[Any] = []
@@ -187,7 +219,7 @@ def _inputs(
     return inputs, values, names
 
 
-def _first_paths(module: torch.nn.Module) -> dict[int, str]:
+def first_paths(module: torch.nn.Module) -> dict[int, str]:
     """The first path of each parameter and buffer by its identity."""
     found: dict[int, str] = {}
     for path, parameter in module.named_parameters(remove_duplicate=False):
@@ -229,7 +261,7 @@ def _outputs(program: Any, described: Described) -> tuple[list[Any], list[dict[s
     return outputs, mutations
 
 
-def _node(node: Any, names: dict[str, str]) -> dict[str, Any]:
+def _node(node: Any, names: dict[str, str], module_of: Callable[[Any], tuple[str, str]]) -> dict[str, Any]:
     if node.op != "call_function":
         raise Refused("it uses an operator that runs a graph of its own, such as torch.cond")
     if node.target is operator.getitem:
@@ -243,7 +275,7 @@ def _node(node: Any, names: dict[str, str]) -> dict[str, Any]:
     else:
         raise Refused("a shape or a number depends on the values of tensors")
     results, several = describe_results(node.meta.get("val"))
-    path, module_class = _module_of(node)
+    path, module_class = module_of(node)
     return {
         "name": _checked(_NAME, node.name),
         "operator": called,

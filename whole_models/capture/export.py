@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .describe import Described, describe, meaning_of, plain_path, tensor_at
+from .describe import Described, checked_path, describe, describe_call, meaning_of, plain_path, tensor_at
 from .errors import Refused, reason_of
+from .fragments import Traced
 from .load import SEED, Originals, copied
 from .modes import other_modes, reads_mode
-from .parts import Part
+from .parts import Fragment, Part
 from .timing import Recorder
 
 _TOLERANCES = {torch.float64: 1e-7, torch.float32: 1e-3, torch.complex128: 1e-7, torch.complex64: 1e-3}
@@ -36,15 +37,36 @@ def export_part(part: Part, until: float) -> Exported:
     """
     kept = Originals(part.module, [part.args, part.kwargs])
     try:
+        if part.fragment is not None and part.fragment.refused:
+            raise Refused(part.fragment.refused)
+        module_of = part.module.module_of if isinstance(part.module, Traced) else None
         program = torch.export.export(part.module, part.args, part.kwargs or None).run_decompositions({})
-        described = describe(part.module, program, part.args, part.kwargs)
+        described = describe(part.module, program, part.args, part.kwargs, module_of)
         kept.restore()
         _run_and_compare(part, described, kept)
-        _note_modes(part, described, kept, until)
+        if part.fragment is None:
+            _note_modes(part, described, kept, until)
+        else:
+            described.data |= _of_fragment(part.fragment)
     except Exception as error:
         kept.restore()
         raise Refused(reason_of(error) + _changed_attribute(part, kept)) from error
     return Exported(described, kept.restore)
+
+
+def _of_fragment(fragment: Fragment) -> dict[str, Any]:
+    """What the description of a fragment has beside that of a module. Dynamo looks at modes itself."""
+    owner = fragment.owner
+    return {
+        "module_class": type(owner.module).__name__,
+        "reads_mode": [],
+        "fragment": {
+            "fingerprint": fragment.fingerprint,
+            "given": [checked_path(path) for path in fragment.given],
+            "returned": [list(pair) for pair in fragment.returned],
+            **describe_call(owner.args, owner.kwargs),
+        },
+    }
 
 
 def _note_modes(part: Part, described: Described, kept: Originals, until: float) -> None:

@@ -9,9 +9,28 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .describe import checked_path
+from .describe import checked_path, plain_path
 from .errors import Refused, reason_of
 from .load import copied
+
+
+@dataclass
+class Fragment:
+    """What is known of a graph that dynamo made of a module, which is a part of its own.
+
+    Attributes:
+        fingerprint: by which the same graph is found again.
+        given: for each of its inputs the path of the parameter or buffer that it is; empty for another tensor.
+        returned: which of its outputs are which of its inputs, by position.
+        owner: the module and its call.
+        refused: why no kernel can be put into it; empty if one can.
+    """
+
+    fingerprint: str
+    given: tuple[str, ...]
+    returned: tuple[tuple[int, int], ...]
+    owner: "Part"
+    refused: str = ""
 
 
 @dataclass
@@ -25,6 +44,7 @@ class Part:
         form: equal for calls with equal shapes, strides, dtypes and plain values.
         calls: how many calls of this form one forward of the model makes.
         seconds: roughly how long they took together.
+        fragment: None: it is the module as a whole.
     """
 
     path: str
@@ -34,15 +54,22 @@ class Part:
     form: Any = None
     calls: int = 1
     seconds: float = 0.0
+    fragment: Fragment | None = None
 
 
 Graphs = list[tuple[Part, Any]]
+COVERED = 0.75
+"""Where graphs of submodules take this share of a module's time, or of that of dynamo's graphs, they are used."""
 
 
 def export_parts(
-    model: torch.nn.Module, inputs: list[Any], attempt: Callable[[Part], Any], call: Callable[[], Any]
+    model: torch.nn.Module,
+    inputs: list[Any],
+    attempt: Callable[[Part], Any],
+    call: Callable[[], Any],
+    fragments_of: Callable[[Part], list[Part]],
 ) -> tuple[Graphs, list[dict[str, str]]]:
-    """Export a model, or the largest modules in it that can be.
+    """Export a model, or the largest modules in it that can be, or else the graphs that dynamo makes of a module.
 
     A module that is called in several forms is not exported, but what it calls may be. Modules that take longest come
     first, in case that there is no time for all.
@@ -52,13 +79,15 @@ def export_parts(
         inputs: of its `forward`.
         attempt: exports one part, or raises `Refused`.
         call: calls the model once, from the same state each time.
+        fragments_of: dynamo's graphs of a part, or raises `Refused`.
 
     Returns:
         The parts with what `attempt` made of them, and the modules whose own code stays eager, with the reason; both
         in the order of the model's modules.
     """
     graphs: Graphs = []
-    eager: list[tuple[str, dict[str, str]]] = []
+    eager: dict[str, dict[str, str]] = {}
+    stays: dict[str, Part] = {}
     level = {"": [Part("", model, tuple(inputs), form=form_of(inputs, {}))]}
     while level:
         refused = []
@@ -72,11 +101,58 @@ def export_parts(
                 refused.append(path)
                 shown = re.sub(r"[^A-Za-z0-9_.]", "_", path)
                 module_class = type(forms[0].module).__name__
-                eager.append((path, {"path": shown, "module_class": module_class, "reason": reason_of(error)}))
+                eager[path] = {"path": shown, "module_class": module_class, "reason": reason_of(error)}
+                if len(forms) == 1 and plain_path(path):
+                    stays[path] = forms[0]
         level = _calls_below(model, refused, call) if refused else {}
+    if "" in stays:
+        began = time.perf_counter()
+        call()
+        stays[""].seconds = time.perf_counter() - began
     order = {path: number for number, (path, _) in enumerate(model.named_modules())}
+    for path in sorted(stays, key=order.__getitem__):
+        if path in eager:  # and not in what dynamo's graphs are used for
+            graphs = _with_fragments(graphs, eager, stays[path], attempt, fragments_of)
     graphs.sort(key=lambda graph: order[graph[0].path])
-    return graphs, [entry for _, entry in sorted(eager, key=lambda item: order[item[0]])]
+    return graphs, [eager[path] for path in sorted(eager, key=order.__getitem__)]
+
+
+def _with_fragments(
+    graphs: Graphs,
+    eager: dict[str, dict[str, str]],
+    part: Part,
+    attempt: Callable[[Part], Any],
+    fragments_of: Callable[[Part], list[Part]],
+) -> Graphs:
+    """The graphs, where it pays with those that dynamo makes of a part in place of those of its submodules.
+
+    What `eager` says of the part is changed, and of its submodules removed.
+    """
+    below = [graph for graph in graphs if _is_below(graph[0].path, part.path)]
+    covered_s = sum(each.seconds for each, _ in below)
+    if covered_s >= COVERED * part.seconds:
+        return graphs
+    found: Graphs = []
+    reasons = []
+    try:
+        for fragment in fragments_of(part):
+            try:
+                found.append((fragment, attempt(fragment)))
+            except Refused as error:
+                reasons.append(reason_of(error))
+    except Refused as error:
+        reasons.append(reason_of(error))
+    if not found or covered_s >= COVERED * sum(each.seconds for each, _ in found):
+        return graphs
+    for path in [path for path in eager if _is_below(path, part.path)]:
+        del eager[path]
+    told = f"; dynamo makes {len(found) + len(reasons)} graphs of it, of which {len(found)} are captured"
+    eager[part.path]["reason"] += told + (f", and others not: {reasons[0]}" if reasons else "")
+    return [graph for graph in graphs if graph not in below] + found
+
+
+def _is_below(path: str, parent: str) -> bool:
+    return path != parent and (parent == "" or path.startswith(parent + "."))
 
 
 def form_of(args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
@@ -121,7 +197,7 @@ def _calls_below(model: torch.nn.Module, refused: list[str], call: Callable[[], 
 
     handles = []
     for path, module in model.named_modules():
-        below = any(parent == "" or path.startswith(parent + ".") for parent in refused if parent != path)
+        below = any(_is_below(path, parent) for parent in refused)
         if path and path not in refused and below:
             handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True, prepend=True))
             handles.append(module.register_forward_hook(after, always_call=True))

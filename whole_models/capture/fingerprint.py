@@ -1,0 +1,60 @@
+"""What two of dynamo's graphs share if they compute the same.
+
+The capture program calls it here. Files that are delivered hold its text (`whole_models/model_runtime.py`), because the
+graphs that dynamo makes where the model runs are found again by it.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+
+def fingerprint(traced: Any, inputs: Iterable[Any]) -> str:
+    """A hash of a graph of dynamo and of the form of its inputs; empty: its form is not fixed.
+
+    Names do not enter. Operators, their order and arguments, shapes, strides and dtypes of the inputs, and the elements
+    of constants do.
+    """
+    place = dict[torch.fx.Node, int]()
+    rows = list[object]()
+    left = list(inputs)
+
+    def words(value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            return ["node", place[value]]
+        if isinstance(value, (list, tuple)):
+            return [type(value).__name__, *map(words, value)]
+        if isinstance(value, dict):
+            return ["dict", *([words(key), words(item)] for key, item in value.items())]
+        if isinstance(value, slice):
+            return ["slice", *map(words, (value.start, value.stop, value.step))]
+        return [type(value).__name__, re.sub(" at 0x[0-9a-f]+", "", repr(value))]
+
+    def form(tensor: Any) -> Any:
+        strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+        if not strided or any(type(size) is not int for size in (*tensor.shape, *tensor.stride())):
+            raise TypeError
+        return [list(tensor.shape), list(tensor.stride()), str(tensor.dtype), tensor.device.type]
+
+    try:
+        for node in traced.graph.nodes:
+            place[node] = len(place)
+            row = [node.op]
+            if node.op == "placeholder":
+                row += form(left.pop(0))
+            elif node.op == "get_attr":
+                tensor = getattr(traced, node.target)
+                raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+                row += [form(tensor), hashlib.sha256(raw).hexdigest()]
+            elif node.op == "call_module":
+                return ""
+            else:
+                row += [getattr(node.target, "__module__", None), words(node.target), words(node.args)]
+                row.append(words(node.kwargs))
+            rows.append(row)
+    except (TypeError, AttributeError, RuntimeError, IndexError):
+        return ""
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
