@@ -38,7 +38,7 @@ def main() -> int:
         from .correctness import task_check
         from .evaluate import Evaluation
         from .isolation import procfs
-        from .pool.runner_pool import Request, RunnerPool
+        from .pool.runner_pool import Request, RunnerPool, calls_compiler
 
         torch.set_num_threads(1)  # only the referee's own, since the runners' processes have been forked from
         procfs.sleep_exactly()
@@ -46,7 +46,9 @@ def main() -> int:
         # A referee that was started ahead has imported torch before the request came, so that time does not count.
         waited = time.perf_counter() - ready > _STARTED_AHEAD_S
         imported_s = 0.0 if waited else ready - start
-        if "compile" not in request.baselines and len(fork_servers) > 1:
+        sources = (request.candidate_source, request.champion_source)
+        compiles = "compile" in request.baselines or any(map(calls_compiler, sources))
+        if not compiles and len(fork_servers) > 1:
             _end(fork_servers.pop())  # nothing may import while calls are timed
         pool = RunnerPool(request, fork_servers[0][1], fork_servers[-1][1], scratch=os.environ["TMPDIR"])
         size = sum(end - begin for *_, begin, end in request.weights or ())

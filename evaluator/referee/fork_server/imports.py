@@ -65,6 +65,18 @@ def import_compiler(platform: str) -> None:
     import torch._inductor.cpp_builder
     import torch.utils.cpp_extension
 
+    class Warming(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(3))
+            self.calls: torch.Tensor
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            scaled = torch.tanh(self.scale * x)
+            return scaled * 2 if float(scaled.sum()) > 0 else scaled + x
+
     with contextlib.suppress(ImportError):
         # Dynamo uses it where it is installed; it must not start a thread in what will be forked.
         importlib.import_module("tqdm").tqdm.monitor_interval = 0
@@ -75,6 +87,11 @@ def import_compiler(platform: str) -> None:
         load_imports(platform).look_up_compiler()
         # Too small a tensor for more than one thread, and no code is generated: no pool is started.
         torch.compile(lambda x: x.relu() + 1, backend="aot_eager")(torch.ones(3))
+        # A module, a number that is read of a tensor, and another shape: what dynamo builds for these is shared, too.
+        compiled = torch.compile(Warming(), backend="eager")
+        with torch.no_grad():
+            for rows in (1, 2):
+                compiled(torch.ones(rows, 3))
         torch._dynamo.reset()
 
 

@@ -284,7 +284,7 @@ class Platform(Protocol):
         ...
 
     def held_bytes(self, handle: "RunnerHandle") -> int:
-        """The memory that a runner holds."""
+        """The memory that a runner has taken since it was forked."""
         ...
 
     def has_foreign_code(self, candidate: "RunnerHandle", reference: "RunnerHandle") -> bool:

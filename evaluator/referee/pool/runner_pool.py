@@ -74,6 +74,14 @@ class Request:
         return cls(**{**data, **tuples, "peaks": peaks})
 
 
+def calls_compiler(source: str) -> bool:
+    """Whether foreign code seems to call torch.compile, whose modules take 100 MB and more than a second to import.
+
+    It decides nothing but where its runner is forked. Code that hides the call imports them itself.
+    """
+    return "torch.compile(" in source or "torch._dynamo" in source
+
+
 @dataclass
 class RunnerPool:
     """The runners of one evaluation and what they share. The secret of `seeds` is published only with the verdict."""
@@ -127,10 +135,9 @@ class RunnerPool:
         Raises:
             RunnerFailed: no process could be made.
         """
-        fork_server, lock = (
-            (self.compiler_fork_server if role == "compile" else self.fork_server),
-            self.locks[role == "compile"],
-        )
+        compiles = role == "compile" or calls_compiler(source)
+        fork_server = self.compiler_fork_server if compiles else self.fork_server
+        lock = self.locks[fork_server is not self.fork_server]
         shared = RunnerShared(
             fork_server, self.scratch, self.memory_bytes, os.geteuid() == 0, self.platform, self.account, lock
         )

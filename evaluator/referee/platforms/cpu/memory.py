@@ -104,8 +104,34 @@ def page_faults(pid: int) -> int:
     return int(fields[7]) + int(fields[9])
 
 
-def resident_bytes(pid: int) -> int:
-    """The memory that a process has in use; 0 if it is gone."""
+def held_bytes(pids: Sequence[int]) -> int:
+    """The memory that the processes of a runner hold and that was not there when they were forked; 0 if they are gone.
+
+    A page that is shared with the fork server is as it was then. Of one process these are left out. What several
+    processes share is counted by shares (PSS), so that what they hold together counts once; so is memory of files,
+    which one process may map twice. Where the kernel tells no shares (/proc/PID/smaps_rollup, Linux 4.14), it is all
+    resident memory.
+    """
+    try:
+        rollups = [_rollup(pid) for pid in pids if Path(f"/proc/{pid}").exists()]
+    except (OSError, LookupError, ValueError):
+        return sum(map(_resident_bytes, pids))
+    if len(rollups) != 1:
+        return sum(rollup["Pss"] for rollup in rollups)
+    (only,) = rollups
+    return only["Private_Clean"] + only["Private_Dirty"] + only["Pss_Shmem"] + only["Pss_File"]
+
+
+def _rollup(pid: int) -> dict[str, int]:
+    """The kinds of memory of a process, in bytes (Documentation/filesystems/proc.rst)."""
+    rows = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]]
+    found = {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows}
+    if not {"Pss", "Pss_Shmem", "Pss_File", "Private_Clean", "Private_Dirty"} <= set(found):
+        raise LookupError
+    return found
+
+
+def _resident_bytes(pid: int) -> int:
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError):

@@ -119,8 +119,8 @@ class CpuPlatform:
         }
 
     def held_bytes(self, handle: RunnerHandle) -> int:
-        """Resident memory of all its processes."""
-        return sum(map(memory.resident_bytes, handle.members()))
+        """See `memory.held_bytes`."""
+        return memory.held_bytes(handle.members())
 
     def has_foreign_code(self, candidate: RunnerHandle, reference: RunnerHandle) -> bool:
         """Whether it has mapped executable files of its own making."""

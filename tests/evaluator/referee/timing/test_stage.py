@@ -24,30 +24,46 @@ MB = 1 << 20
 NOTHING = Tree({"list": []}, ())
 
 
-def stopwatch(*, output_mb: int, input_mb: int, parameters_mb: int) -> TimingStage:
+def stopwatch(*, output_mb: int, input_mb: int, parameters_mb: int, source: str = "") -> TimingStage:
     """One that is about to time: what it knows of the op's sizes, and nothing else."""
     state = (NOTHING, [torch.empty(parameters_mb * MB, dtype=torch.uint8)])
     known: Any = {
-        "pool": SimpleNamespace(input_bytes=input_mb * MB, state=state, platform=load_platform("cpu", 0)),
+        "pool": SimpleNamespace(
+            input_bytes=input_mb * MB,
+            state=state,
+            platform=load_platform("cpu", 0),
+            request=SimpleNamespace(candidate_source=source),
+        ),
         "evidence": SimpleNamespace(output_bytes=output_mb * MB),
     }
     rest: Any = dict.fromkeys(("baselines", "builder", "champion", "reference"))
     return TimingStage(**known, **rest, plan=call_times.Plan(), warm=[])
 
 
-@pytest.mark.parametrize(("more_mb", "hoards"), [(0, False), (8 * 4 + 2 * (3 + 5) + 64, False), (113, True)])
+@pytest.mark.parametrize(
+    ("source", "more_mb", "hoards"),
+    [
+        ("", 0, False),
+        ("", 8 * 4 + 2 * (3 + 5) + 64, False),
+        ("", 113, True),
+        ("torch.compile(f)", 112 + 64, False),
+        ("torch.compile(f)", 177, True),
+    ],
+)
 def test_a_candidate_hoards_that_holds_more_than_8_outputs_twice_what_it_is_given_and_a_workspace(
-    more_mb: int, hoards: bool, monkeypatch: pytest.MonkeyPatch
+    source: str, more_mb: int, hoards: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = {1: 200 * MB, 2: 150 * MB, 3: (50 + more_mb) * MB}  # the candidate has two processes
-    monkeypatch.setattr("evaluator.referee.platforms.cpu.memory.resident_bytes", held.__getitem__)
-    watch = stopwatch(output_mb=4, input_mb=3, parameters_mb=5)
+    monkeypatch.setattr(
+        "evaluator.referee.platforms.cpu.memory.held_bytes", lambda pids: sum(map(held.__getitem__, pids))
+    )
+    watch = stopwatch(output_mb=4, input_mb=3, parameters_mb=5, source=source)
     watch._look_at_memory(
         cast(Any, {"eager": SimpleNamespace(members=lambda: [1]), "candidate": SimpleNamespace(members=lambda: [2, 3])})
     )
     assert watch.hoards is hoards
     assert watch.profile["resident_mb"] == {"eager": 200.0, "candidate": 200.0 + more_mb}
-    monkeypatch.setattr("evaluator.referee.platforms.cpu.memory.resident_bytes", lambda pid: 0)
+    monkeypatch.setattr("evaluator.referee.platforms.cpu.memory.held_bytes", lambda pids: 0)
     watch._look_at_memory(cast(Any, {name: SimpleNamespace(members=lambda: [1]) for name in ("eager", "candidate")}))
     assert watch.hoards is hoards, "what one process set has shown is not forgotten in the next"
 
