@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+from evaluator.evaluate import Effort, evaluate
+from evaluator.platforms import load_platform
+from sandbox.base import Sandbox
+from tasks.build import task_from_source
+from tasks.outcomes import Verdict
 from tests.support.put_back_models import captured, captured_in_fragments, chosen, loaded, region
 from tests.whole_models.test_put_back import calls, delivered_module, pair, runs_kernels
 from whole_models.graph import Captured, Graph
@@ -312,6 +317,19 @@ def test_the_bundle_computes_what_the_model_does(of_gated):
             x = torch.randn(4, 8)
             torch.testing.assert_close(ours(x), theirs(x))
     assert calls(BEFORE, "bundle") == 4
+
+
+@pytest.mark.docker
+def test_the_referee_judges_such_a_model_like_any_other(shared_docker_sandbox: Sandbox) -> None:
+    source = SOURCE.replace("torch.randn(4, 8)", "torch.randn(256, 8)")
+    found = captured_in_fragments(source)
+    candidate = bundle(put_back(source, [Variant(found, kernels(found))]))
+    effort = Effort(wall_s=120, memory_mb=4096, measure_budget_s=0.3, baselines=("eager",))
+    task = task_from_source(source, name="gated")
+    judged = evaluate(task, candidate, sandbox=shared_docker_sandbox, platform=load_platform("cpu"), effort=effort)
+    assert judged.verdict is Verdict.PASSED, judged.message
+    assert judged.correctness.state is not None
+    assert judged.correctness.state["changed_by_calls"] == ["blocks.0.calls", "blocks.1.calls"]
 
 
 def test_a_kernel_that_cannot_be_built_is_named_when_the_model_is_made(tmp_path):

@@ -101,13 +101,19 @@ def with_shapes() -> list[bytes]:
 
 @contextmanager
 def begun(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, captured: str, speeds: list[float] | Script, **options: object
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    captured: str,
+    speeds: list[float] | Script,
+    *,
+    source: str = MODEL,
+    **options: object,
 ) -> Iterator[tuple[int, Settings, Store]]:
     """A run that has captured its model; the Coder writes kernels of these speeds, one a region."""
     script = speeds if isinstance(speeds, Script) else coder(speeds)
     with quick(monkeypatch, folder, script, model="openai/one", budget_usd=5, **options) as (settings, store):
         replace_what_is_slow(monkeypatch.setattr)
-        (folder / "net.py").write_text(MODEL)
+        (folder / "net.py").write_text(source)
         yield (
             queue_captured(folder / "net.py", settings, store, captured, out=folder / "faster"),
             settings,
@@ -161,6 +167,63 @@ def test_equal_regions_of_two_graphs_have_one_task_and_one_job_and_its_kernel_in
             batch = jobs.list_jobs(session, batch_id=run.batch_id)
         assert sorted({region.job_id for region in run.regions}) == sorted(job.id for job in batch)
         assert len(batch) * 2 == len(run.regions)
+
+
+BRANCHING = """import torch
+import torch.nn as nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(64))
+
+    def forward(self, x):
+        h = torch.tanh(x * self.scale) + x.sigmoid()
+        if h.sum().item() > 1e9:
+            h = h * 2
+        return torch.softmax(h * h, -1) + x
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block(), Block()])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def get_inputs():
+    return [torch.randn(512, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_model_that_cannot_be_exported_gets_kernels_in_the_graphs_that_dynamo_makes_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = import_module("whole_models.capture.capture").capture(BRANCHING, compile=False, budget_s=60.0)
+    captured = json.dumps({"ok": True, **found})
+    with begun(monkeypatch, tmp_path, captured, [2.0], source=BRANCHING) as (run_id, settings, store):
+        report = carry_out(run_id, settings, store)
+        assert (report.run.status, report.run.stage) == (JobStatus.DONE, "done")
+        assert report.run.kept is not None and len(report.run.kept) >= 2
+        assert report.proof is not None and report.proof.verdict == "passed"
+        (stays,) = json.loads(json.dumps(report.run.plan))["stays_eager"]
+        assert "dynamo makes 2 graphs of it, of which 2 are captured" in stays["reason"]
+        with store.read() as session:
+            tasks = [job.task.id for job in jobs.list_jobs(session, batch_id=report.run.batch_id)]
+        assert len(tasks) == len(report.run.regions)
+    text = (tmp_path / "faster" / "model.py").read_text()
+    assert "A part of the forward of the model" in text and "_kw_Fragments" in text
 
 
 def plan_for(captures: list[bytes], folder: Path) -> Plan:
