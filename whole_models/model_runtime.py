@@ -762,7 +762,13 @@ def _kw_backend(fragments):
 
 def _kw_has_hooks(module):
     """Whether a submodule has hooks, which dynamo may not look at again."""
-    return any(vars(part)[name] for part in module.modules() if part is not module for name in _kw_HOOKS)
+    left = [*vars(module)["_modules"].values()]
+    while left:
+        own = {} if (part := left.pop()) is None else part.__dict__
+        if own and (own["_forward_hooks"] or own["_forward_pre_hooks"]):
+            return True
+        left += own.get("_modules", {}).values()
+    return False
 '''
 
 API = '''\
