@@ -312,6 +312,7 @@ class Captured:
         cost_s: where the capture's own time went, by stage.
         waited_share: how much of the time in which threads wanted to run they waited, while eager was timed.
         shape_groups: how many lists of inputs the model's `get_input_groups()` returns.
+        notes: what else there is to know of the capture, in words.
     """
 
     torch: str
@@ -326,6 +327,7 @@ class Captured:
     cost_s: tuple[tuple[str, float], ...]
     waited_share: float = 0.0
     shape_groups: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def contradicts(self) -> bool:
@@ -371,6 +373,7 @@ def read_captured(stdout: bytes) -> Captured:
             cost_s=tuple((_word(name), _duration(s)) for name, s in _items(data["cost_s"])),
             waited_share=min(1.0, _duration(data.get("waited_share", 0.0))),
             shape_groups=max(0, min(int(data.get("shape_groups", 0)), MAX_CALLS)),
+            notes=tuple(_line(note, 600) for note in _items(data.get("notes", []))),
         )
     except CaptureFailed:
         raise

@@ -212,6 +212,8 @@ def _show_times(found: Mapping[str, Any]) -> None:
 def _show_stays(found: Mapping[str, Any]) -> None:
     if found.get("too_slow"):
         print(f"too slow   {found['too_slow']}")
+    for each in found.get("notes") or ():
+        print(f"note       {plain(str(each))}")
     for each in found.get("modes") or ():
         print(f"mode       {plain(str(each))}")
     for each in found.get("as_it_is") or ():

@@ -229,6 +229,7 @@ class ModelRunView:
         shapes: other lists of inputs that kernels were looked for.
         as_it_is: lists of inputs that run the original code, with the reason.
         modes: in which modes kernels run, where that matters.
+        notes: what else the capture has to say.
         trials: how kernels were chosen, in order.
         stays_eager: modules whose own code stays as it is.
         kernels_ms: under torch.compile: the time of a call in each of its kernels, longest first.
@@ -247,6 +248,7 @@ class ModelRunView:
     shapes: tuple[ShapeLine, ...]
     as_it_is: tuple[str, ...]
     modes: tuple[str, ...]
+    notes: tuple[str, ...]
     trials: tuple[TrialLine, ...]
     stays_eager: tuple[EagerLine, ...]
     kernels_ms: tuple[tuple[str, float], ...]
@@ -349,6 +351,7 @@ def model_run_view(store: Store, run_id: int) -> ModelRunView:
         shapes=shape_lines(store, run, proof),
         as_it_is=runs_original_code(plan),
         modes=modes(plan),
+        notes=notes(plan),
         trials=tuple(_trial(each) for each in run.trials),
         stays_eager=tuple(
             EagerLine(*(str(each.get(name) or "") for name in ("path", "module_class", "reason")))
@@ -389,7 +392,15 @@ def runs_original_code(plan: Mapping[str, Any]) -> tuple[str, ...]:
 
 def modes(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """In which modes kernels run, in words; nothing where the mode does not matter."""
-    found = plan.get("modes")
+    return _texts(plan.get("modes"))
+
+
+def notes(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """What else the capture has to say, in words."""
+    return _texts(plan.get("notes"))
+
+
+def _texts(found: Any) -> tuple[str, ...]:
     return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
 
 

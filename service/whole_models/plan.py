@@ -267,6 +267,7 @@ def _measured(plan: Plan) -> dict[str, Any]:
         "kernels_ms": [list(pair) for pair in captured.kernels_ms],
         "stays_eager": [asdict(each) for each in captured.stays_eager],
         "modes": [text for graph in captured.graphs if (text := _mode_text(graph))],
+        "notes": list(captured.notes),
         "shape_groups": captured.shape_groups > 0,
         "too_slow": plan.too_slow,
         "waited_share": captured.waited_share,

@@ -1,5 +1,6 @@
 """The report of a run over a whole model, as Markdown, and its figures as JSON."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from evaluator.evaluation import shape_group_of
 from service.jobs.export import REPORT_MARK, correctness_section, latency_section, markdown_cell, markdown_table
 from service.version import program_version
 from service.views.evaluation import Ratio
-from service.views.models import modes, region_lines, runs_original_code, shape_lines
+from service.views.models import modes, notes, region_lines, runs_original_code, shape_lines
 from tasks.outcomes import clock_of
 
 if TYPE_CHECKING:
@@ -100,10 +101,14 @@ def report_text(report: "ModelReport", store: Store) -> str:
         "## Regions\n\n" + _regions(store, run),
         "## How kernels were chosen\n\n" + _trials(run),
         "## Why it is held to be correct\n\n" + correctness_section(proof.result.get("correctness") or {}, proof.tags),
-        "## Use\n\n" + USE + "".join(f"\nMode: {markdown_cell(each)}.\n" for each in modes(run.plan)),
+        "## Use\n\n" + USE + _told("Note", notes(run.plan)) + _told("Mode", modes(run.plan)),
         "## Provenance\n\n" + _provenance(run, proof),
     ]
     return "\n".join(sections)
+
+
+def _told(word: str, texts: Sequence[str]) -> str:
+    return "".join(f"\n{word}: {markdown_cell(each)}.\n" for each in texts)
 
 
 USE = """`from model import Model` stands in for the model's own class: the same constructor, the same `forward`, the

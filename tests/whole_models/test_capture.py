@@ -596,6 +596,13 @@ def test_a_weight_file_gives_the_model_its_weights(server: CaptureServer) -> Non
     assert final is not None and (final.low, final.high) == (3.0, 7.0)
 
 
+def test_weights_of_another_dtype_are_taken_over_and_that_is_said(server: CaptureServer) -> None:
+    (note,) = of(server, TIED, state=read_weights(state_file(STATE))).notes
+    assert note == "1 of the 3 weights is bfloat16 in the file and float32 in the model, which takes its values over"
+    same = {**STATE, "other": ("F32", [1, 2], ONE_TWO)}
+    assert of(server, TIED, state=read_weights(state_file(same))).notes == ()
+
+
 WRONG_STATES = {
     "missing: other, mask": state_file({"weight": STATE["weight"]}),
     "unexpected: a, b, c, d and 1 more": state_file({**STATE, **{name: ("U8", [0], b"") for name in "abcde"}}),

@@ -51,8 +51,7 @@ def capture(
     ends = time.monotonic() + budget_s
     with stages("load", "loading the model"):
         model, module = load_model(source)
-        if state:
-            load_state(model, state, elements)
+        notes = load_state(model, state, elements) if state else []
         groups = count_groups(module)
         inputs = make_inputs(module, shape_group)
     with torch.no_grad():
@@ -97,6 +96,7 @@ def capture(
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "shape_groups": groups,
+        "notes": notes,
         "graphs": [
             {**exported.described.data, "path": part.path, "calls": part.calls, "eager_ms": ms}
             for (part, exported), ms in zip(graphs, graph_ms, strict=True)

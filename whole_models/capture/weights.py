@@ -1,5 +1,6 @@
 """Gives a model the weights of a file, whose header the host has read and checked (`tasks/weights_file.py`)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,13 +12,16 @@ _NAMED = 4  # weights that a message names
 _REMEDY = "save Model().state_dict() of the model's file by safetensors.torch.save_file"
 
 
-def load_state(model: torch.nn.Module, rows: Sequence[Sequence[Any]], elements: bytes) -> None:
+def load_state(model: torch.nn.Module, rows: Sequence[Sequence[Any]], elements: bytes) -> list[str]:
     """Give a model the weights of a file. A weight under two names may be in the file under one of them.
 
     Args:
         model: the model.
         rows: of each tensor its name, its dtype, its shape, and its bytes' beginning and end among the elements.
         elements: the bytes of all tensors.
+
+    Returns:
+        What there is to say of it: that values were taken over into another dtype.
 
     Raises:
         CaptureError: the names or shapes are not those of the model.
@@ -44,6 +48,17 @@ def load_state(model: torch.nn.Module, rows: Sequence[Sequence[Any]], elements: 
         model.load_state_dict(found, strict=False)
     except Exception as error:
         raise CaptureError("state", f"{type(error).__name__}: {error}") from error
+    pairs = ((_dtype(value), _dtype(held[name])) for name, value in found.items())
+    cast = Counter(pair for pair in pairs if pair[0] != pair[1])
+    return [
+        f"{count} of the {len(found)} weights {'is' if count == 1 else 'are'} {theirs} in the file and {ours} in the "
+        f"model, which takes {'its' if count == 1 else 'their'} values over"
+        for (theirs, ours), count in cast.items()
+    ]
+
+
+def _dtype(value: torch.Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
 
 
 def _tensor(elements: memoryview, dtype: str, shape: Sequence[int], begin: int, end: int) -> torch.Tensor:
