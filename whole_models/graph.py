@@ -445,6 +445,10 @@ def _check_fragment(graph: Graph, fragment: Fragment) -> None:
         raise ValueError("a fragment with other arguments than its graph")
     if not held | {each.path for each in graph.mutations} <= set(given):
         raise ValueError("a fragment that takes weights which it is not given")
+    if any(
+        each.kind == "constant" and each.tensor and each.tensor.elements and not each.base64 for each in graph.inputs
+    ):
+        raise ValueError("a fragment with a constant that has no elements")
     if graph.result[0] not in ("tuple", "list") or any(child != ["leaf"] for child in graph.result[1]):
         raise ValueError("a fragment that returns no tuple of tensors")
     if any(

@@ -166,8 +166,8 @@ class _kw_Graph:
     kernel and what it takes of the weights: the kernel's name, the position, and whether the kernel must have it.
     `training` has the paths of the submodules that were in training mode, `reads_mode` those of the ones that look at
     it (None: any may). `either_mode`: the graph is right as well if all of these are in the other mode. `fragment`, of
-    a graph that is a part of a call: the list of inputs that it is for, its fingerprint, the positions of leaves and
-    weights among its inputs (-1: a constant), and which of its results are which of its inputs.
+    a graph that is a part of a call: the list of inputs that it is for, its fingerprint, how often a call runs it, the
+    positions of leaves and weights among its inputs (-1: a constant), and which of its results are which of its inputs.
     """
 
     def __init__(
@@ -193,6 +193,7 @@ class _kw_Graph:
         taken = sorted({position for _, each in kernels for _, position, _ in each})
         self.taken = [position for position in taken if weights[position][0] != "state"]
         self.state = [position for position in taken if weights[position][0] == "state"]
+        self.changed = [position for position, weight in enumerate(weights) if weight[0] == "state"]
 
     def mode_that_differs(self, parts):
         """The path of a submodule whose mode the graph is not for; None: it is for these modes."""
@@ -326,6 +327,11 @@ class _kw_Kernels:
         self.pending = set()  # positions of weights that have changed since kernels were made for all of them
         self.kernels, self.called, self.ready = [None] * len(self.graph.kernels), False, False
 
+    def overlap(self, leaves):
+        """Whether a tensor lies in the memory of a buffer that the graph changes: it is changed, too, but last."""
+        changed = {self.weights[place].untyped_storage().data_ptr() for place in self.graph.changed}
+        return any(each.untyped_storage().data_ptr() in changed for each in leaves if isinstance(each, torch.Tensor))
+
     def run(self, leaves):
         """What the graph returns for the weights that were taken last."""
         self.take_kernels()
@@ -404,7 +410,8 @@ class _kw_Place:
     def __call__(self, module, original, args, kwargs):
         graph = _kw_GRAPHS[self.index]
         leaves = None if _kw_is_watched() else graph.leaves_of(original, args, kwargs)
-        if leaves is None or not self.is_as_captured(module) or not self.take_weights():
+        fits = leaves is not None and self.is_as_captured(module) and self.take_weights()
+        if not fits or (graph.changed and self.kernels.overlap(leaves)):
             if self.other is not None:
                 return self.other(module, original, args, kwargs)
             return original(module, *args, **kwargs)
@@ -654,8 +661,10 @@ def _kw_difference(model, wanted):
 '''
 
 _FRAGMENTS = '''\
-_kw_MOST_HELD = 1000  # sets of weights that one module's kernels are kept for
 _kw_LIMITS = {"recompile_limit": 64, "isolate_recompiles": True}  # where torch.compile knows them
+# While dynamo looks at code: what it cannot follow runs as it is, numpy's among it, and hooks are looked at again.
+_kw_SETTINGS = {"suppress_errors": True, "trace_numpy": False, "skip_nnmodule_hook_guards": False}
+_kw_SETTINGS |= {"error_on_recompile": False, "assume_static_by_default": True}
 
 
 @FINGERPRINT@
@@ -675,7 +684,7 @@ class _kw_Fragments:
 
     def forget(self):
         self.compiled, self.held, self.constants = None, {}, {}
-        self.ran, self.told = False, False
+        self.ran, self.told, self.gradients = False, False, True
 
     def __deepcopy__(self, memo):
         return _kw_Fragments(self.indices, _kw_copy.deepcopy(self.other, memo))
@@ -685,18 +694,26 @@ class _kw_Fragments:
 
     def __call__(self, module, original, args, kwargs):
         graph = _kw_GRAPHS[self.indices[0]]
-        if _kw_is_watched() or graph.leaves_of(original, args, kwargs) is None or _kw_has_hooks(module):
+        owner = None if self.owner is None else self.owner()
+        others = owner is not None and owner is not module  # a shallow copy shares the place
+        if others or _kw_is_watched() or torch._dynamo.config.disable:
+            leaves = None
+        else:
+            leaves = graph.leaves_of(original, args, kwargs)
+        if leaves is None:
             if self.other is not None:
                 return self.other(module, original, args, kwargs)
             return original(module, *args, **kwargs)
-        if self.compiled is None or self.owner() is not module:
+        if self.compiled is None or owner is None:
             self.forget()
             self.owner = _kw_weakref.ref(module)
             known = _kw_inspect.signature(torch.compile).parameters
             limits = {name: value for name, value in _kw_LIMITS.items() if name in known}
             self.compiled = torch.compile(original, backend=_kw_backend(_kw_weakref.ref(self)), **limits)
-        self.ran = False
-        result = self.compiled(module, *args, **kwargs)
+        self.ran, self.gradients = False, torch.is_grad_enabled()
+        config = torch._dynamo.config
+        with config.patch({name: value for name, value in _kw_SETTINGS.items() if hasattr(config, name)}):
+            result = self.compiled(module, *args, **kwargs)
         if not self.ran and not self.told:
             self.told = True
             _kw_warnings.warn(
@@ -718,24 +735,28 @@ class _kw_Fragments:
     def run(self, index, original, values):
         """What a known graph returns for its inputs."""
         graph = _kw_GRAPHS[index]
-        _, _, leaves, places, returned = graph.fragment
+        _, _, calls, leaves, places, returned = graph.fragment
+        if _kw_is_watched() or any(value.is_neg() or value.is_conj() for value in values):
+            return original(*values)
+        if torch.is_grad_enabled() and not self.gradients:  # the code itself wants gradients here
+            return original(*values)
         if index not in self.constants:
             self.constants[index] = [
                 _kw_constant(data, *facts) if place < 0 else None
                 for place, (_, _, facts, data) in zip(places, graph.weights)
             ]
         weights = [values[place] if place >= 0 else held for place, held in zip(places, self.constants[index])]
-        key = (index, *map(id, weights))
-        kernels = self.held.get(key)
-        if kernels is None:
-            if len(self.held) >= _kw_MOST_HELD:
-                self.held.clear()
-            kernels = self.held[key] = _kw_Kernels(index)
-        if not kernels.take_weights(weights):
+        held, key = self.held.setdefault(index, {}), (*map(id, weights),)
+        kernels = held.pop(key, None) or _kw_Kernels(index)
+        held[key] = kernels  # the last one that was used
+        if len(held) > 2 * calls:
+            del held[next(iter(held))]
+        given = [values[place] for place in leaves]
+        if not kernels.take_weights(weights) or kernels.overlap(given):
             return original(*values)
         _kw_needs_gradients(values)
         self.ran = True
-        result = list(kernels.run([values[place] for place in leaves]))
+        result = list(kernels.run(given))
         for output, place in returned:
             result[output] = values[place]
         return tuple(result)
@@ -759,16 +780,6 @@ def _kw_backend(fragments):
 
     return backend
 
-
-def _kw_has_hooks(module):
-    """Whether a submodule has hooks, which dynamo may not look at again."""
-    left = [*vars(module)["_modules"].values()]
-    while left:
-        own = {} if (part := left.pop()) is None else part.__dict__
-        if own and (own["_forward_hooks"] or own["_forward_pre_hooks"]):
-            return True
-        left += own.get("_modules", {}).values()
-    return False
 '''
 
 API = '''\

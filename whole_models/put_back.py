@@ -471,7 +471,7 @@ class _GraphText:
         """Which places its graph is in, by what it is found, and where its tensors are in what dynamo gives it."""
         leaves = tuple(place for place, path in enumerate(fragment.given) if not path)
         weights = tuple(-1 if each.kind == "constant" else fragment.given.index(each.path) for each in self.weights)
-        return self.variant, fragment.fingerprint, leaves, weights, fragment.returned
+        return self.variant, fragment.fingerprint, self.graph.calls, leaves, weights, fragment.returned
 
 
 _Unit = Node | _Call

@@ -6,6 +6,7 @@ import pickle
 import types
 import warnings
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from evaluator.platforms import load_platform
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 from tasks.outcomes import Verdict
-from tests.support.put_back_models import captured, captured_in_fragments, chosen, loaded, region
+from tests.support.put_back_models import captured, captured_in_fragments, chosen, kernel, loaded, region
 from tests.whole_models.test_put_back import calls, delivered_module, pair, runs_kernels
 from whole_models.graph import Captured, Graph
 from whole_models.put_back import Chosen, Delivered, Variant, bundle, put_back
-from whole_models.regions import find_regions
+from whole_models.regions import choose, find_regions
 
 SOURCE = """
 import torch
@@ -194,7 +195,7 @@ def test_hooks_of_submodules_are_called(gated):
     counts(ours, theirs, torch.randn(4, 8))
     seen = []
     handle = ours.blocks[0].register_forward_hook(lambda *_: seen.append(1))
-    assert counts(ours, theirs, torch.randn(4, 8)) == (0, 0) and seen == [1]
+    assert counts(ours, theirs, torch.randn(4, 8)) == (2, 2) and seen == [1]
     handle.remove()
     assert counts(ours, theirs, torch.randn(4, 8)) == (2, 2)
 
@@ -255,6 +256,177 @@ def test_what_lies_in_the_memory_of_another_result_still_does(tmp_path):
     module = delivered_module(tmp_path, put_back(VIEWS, [Variant(found, chosen(first, held))]))
     ours, theirs = pair(module, VIEWS)
     assert runs_kernels(ours, theirs, torch.randn(4, 8), name=BEFORE) == 1
+
+
+def delivered_whole(folder: Path, source: str, wrap: Callable[[str], str] = str) -> tuple[Any, Any]:
+    """The delivered and the original model, with a kernel for each region that can have one beside the others."""
+    found = captured_in_fragments(source)
+    places = choose(found, find_regions(found, min_share=0.0))
+    graphs = {graph.key: graph for graph in found.graphs}
+    made = [Chosen(each, wrap(kernel(graphs[each.graph], each))) for each in places]
+    torch._dynamo.reset()
+    assert made
+    return pair(delivered_module(folder, put_back(source, [Variant(found, made)])), source)
+
+
+def branching(body: str, init: str = "pass") -> str:
+    lines = "".join(f"    {line}\n" for line in body.strip("\n").splitlines())
+    return f"""
+import numpy, torch
+class Inner(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) * 2
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+{lines}
+def get_inputs():
+    return [torch.randn(4, 8)]
+def get_init_inputs():
+    return []
+"""
+
+
+OTHER_WAYS = {
+    "two results that are one": branching(
+        "def forward(self, x):\n    h = torch.tanh(x * 2) * 3\n    y = self.drop(h)\n"
+        "    if h.sum().item() > 60:\n        y += 1\n    return y.exp() + h",
+        "self.drop = torch.nn.Dropout(0.1).eval()",
+    ),
+    "a view of a buffer that is changed": branching(
+        "def forward(self, x):\n    v = self.buf.view(-1) if x.sum().item() > 60 else x[0] * 1\n"
+        "    torch._dynamo.graph_break()\n    self.buf.add_(1)\n    return torch.tanh(v * 2) * 3 + self.buf",
+        'self.register_buffer("buf", torch.rand(8))',
+    ),
+    "a caught error": branching(
+        "def forward(self, x):\n    h = torch.tanh(x * 2)\n"
+        "    w = torch.ones(8, 3) if h.sum().item() < 20 else torch.ones(7, 3)\n    try:\n        self.n += 1\n"
+        "        return (h @ w) * 2\n    except RuntimeError:\n        return h * 5",
+        'self.register_buffer("n", torch.zeros(()))',
+    ),
+    "what dynamo cannot follow": branching(
+        "def forward(self, x):\n    h = torch.tanh(x * 2)\n    def r(n): return h if n == 0 else r(n - 1) + 1\n"
+        "    if h.sum().item() > 20:\n        h = r(150)\n    return h.exp() * 2"
+    ),
+    "numbers of numpy": branching(
+        "def forward(self, x):\n    h = torch.tanh(x * 2)\n    if h.sum().item() > 20:\n"
+        "        numpy.random.seed(3)\n        h = h + torch.from_numpy(numpy.random.rand(8) / 3)\n"
+        "    return h.exp() * 2"
+    ),
+    "gradients that it computes itself": branching(
+        "def tail(self, x):\n    torch._dynamo.graph_break()\n    return self.l(torch.tanh(x)) * 2\n"
+        "def forward(self, x):\n    if x.sum().item() > 20:\n        with torch.enable_grad():\n"
+        "            (g,) = torch.autograd.grad(self.tail(x).sum(), self.l.weight)\n        return g\n"
+        "    return self.tail(x)",
+        "self.l = torch.nn.Linear(8, 8)",
+    ),
+}
+
+
+NONE_RAN = pytest.mark.filterwarnings("ignore:a call of the model itself ran none of the graphs")
+
+
+@NONE_RAN
+@pytest.mark.parametrize("source", OTHER_WAYS.values(), ids=OTHER_WAYS)
+def test_ways_that_no_capture_saw_compute_what_the_original_does(tmp_path, source):
+    ours, theirs = delivered_whole(tmp_path, source)
+    with torch.no_grad():
+        for _ in range(2):
+            for x in (torch.randn(4, 8), torch.full((4, 8), 9.0)):
+                torch.testing.assert_close(ours(x.clone()), theirs(x.clone()), rtol=1e-5, atol=1e-6)
+                assert all(map(torch.equal, ours.state_dict().values(), theirs.state_dict().values()))
+
+
+def test_a_kernel_that_reads_bits_as_they_lie_gets_no_tensor_whose_sign_is_a_flag(tmp_path):
+    source = branching(
+        "def forward(self, x):\n    z = torch.complex(x, x * 2)\n"
+        "    v = z.imag if x.sum().item() < 60 else z.conj().imag\n    torch._dynamo.graph_break()\n"
+        "    return torch.tanh(v) * 2"
+    )
+    raw = "x0 = torch.empty(0).set_(x0.untyped_storage(), x0.storage_offset(), x0.shape, x0.stride())"
+    ours, theirs = delivered_whole(tmp_path, source, lambda text: text.replace("calls.append(1)", raw))
+    with torch.no_grad():
+        for x in (torch.randn(4, 8), torch.full((4, 8), 9.0)):
+            torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_where_the_code_itself_turns_autocast_on_the_original_code_runs(tmp_path):
+    source = branching(
+        "def tail(self, x):\n    return self.l(torch.tanh(x)) * 2\n"
+        "def forward(self, x):\n    if x.sum().item() < 60:\n        return self.tail(x)\n    try:\n"
+        '        with torch.autocast("cpu", dtype=torch.bfloat16):\n            print(end="")\n'
+        "            return self.tail(x)\n    finally:\n        pass",
+        "self.l = torch.nn.Linear(8, 8)",
+    )
+    unaware = "calls.append(torch.set_autocast_enabled('cpu', False))"
+    ours, theirs = delivered_whole(tmp_path, source, lambda text: text.replace("calls.append(1)", unaware))
+    with torch.no_grad():
+        for x in (torch.randn(4, 8), torch.full((4, 8), 9.0)):
+            assert torch.equal(ours(x), theirs(x))
+
+
+@NONE_RAN
+@pytest.mark.parametrize("whole", [False, True], ids=["fragments", "whole"])
+def test_an_input_that_lies_in_a_buffer_which_the_call_changes_gets_the_original_code(tmp_path, whole):
+    branch = "" if whole else "    if x.sum().item() > 1e9:\n        x = x + 1\n"
+    source = branching(
+        f"def forward(self, x):\n{branch}    self.state.mul_(0.5).add_(1)\n    return torch.tanh(x * 2) * 3",
+        'self.register_buffer("state", torch.zeros(4, 8))',
+    )
+    found = captured(source) if whole else captured_in_fragments(source)
+    graph = next(graph for graph in found.graphs if any("tanh" in node.operator for node in graph.nodes))
+    tanh = [node.name for node in graph.nodes if "tanh" in node.operator]
+    torch._dynamo.reset()
+    delivered = put_back(source, [Variant(found, chosen(graph, region(graph, BEFORE, tanh)))])
+    ours, theirs = pair(delivered_module(tmp_path, delivered), source)
+    assert runs_kernels(ours, theirs, torch.randn(4, 8), name=BEFORE) == 1
+    with torch.no_grad():
+        for part in (lambda state: state, lambda state: state[:]):
+            torch.testing.assert_close(ours(part(ours.state)), theirs(part(theirs.state)))
+
+
+def test_hooks_of_modules_that_are_in_no_module_are_called(tmp_path):
+    source = branching(
+        "def forward(self, x):\n    h = torch.sin(x) * 3\n    if h.sum().item() > 1e9:\n        h = h + 1\n"
+        "    return self.parts[0](h) + 1",
+        "self.parts = [Inner()]",
+    )
+    ours, theirs = delivered_whole(tmp_path, source)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(torch.ones(4, 8)), theirs(torch.ones(4, 8)))
+        for each in (ours, theirs):
+            each.parts[0].register_forward_hook(lambda module, args, result: result * 7)
+        torch.testing.assert_close(ours(torch.ones(4, 8)), theirs(torch.ones(4, 8)))
+
+
+def test_weights_that_were_replaced_are_not_kept(gated):
+    ours, theirs = pair(gated, SOURCE)
+    with torch.no_grad():
+        for _ in range(20):
+            ours.blocks[0].scale = torch.nn.Parameter(torch.rand(8))
+            ours(torch.randn(4, 8))
+    assert all(len(held) <= 4 for held in ours._kw_place.held.values())
+    theirs.load_state_dict(ours.state_dict())
+    assert counts(ours, theirs, torch.randn(4, 8)) == (2, 2)
+
+
+def test_a_shallow_copy_runs_its_own_code_and_the_model_keeps_its_kernels(gated):
+    ours, theirs = pair(gated, SOURCE)
+    counts(ours, theirs, torch.randn(4, 8))
+    other, wanted = copy.copy(ours), copy.copy(theirs)
+    for _ in range(3):
+        assert counts(other, wanted, torch.randn(4, 8)) == (0, 0)
+        assert counts(ours, theirs, torch.randn(4, 8)) == (2, 2)
+
+
+def test_while_dynamo_is_turned_off_the_original_code_runs_and_the_kernels_again_afterwards(gated):
+    ours, theirs = pair(gated, SOURCE)
+    with torch._dynamo.config.patch(disable=True):
+        assert counts(ours, theirs, torch.randn(4, 8)) == (0, 0)
+    with torch._dynamo.config.patch(error_on_recompile=True, assume_static_by_default=False):
+        assert counts(ours, theirs, torch.randn(4, 8)) == (2, 2)
+        assert counts(ours, theirs, torch.full((4, 8), 9.0))[0] == 2
 
 
 def test_fragments_of_a_submodule_and_a_graph_of_another(tmp_path):

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from .describe import Described, checked_path, describe, describe_call, meaning_of, plain_path, tensor_at
 from .errors import Refused, reason_of
-from .fragments import Traced
+from .fragments import Traced, shared_memory
 from .load import SEED, Originals, copied
 from .modes import other_modes, reads_mode
 from .parts import Fragment, Part
@@ -144,6 +144,8 @@ def _run_and_compare(part: Part, described: Described, kept: Originals) -> None:
         raise
     except Exception as error:
         raise Refused(f"its graph does not run: {reason_of(error)}") from error
+    if part.fragment is not None:
+        _check_shared(part, part.fragment, results[len(described.mutated) :])
     kept.restore()
     for wanted in (expected, _results_of(part, described)):
         pairs = zip(results, wanted, strict=True)
@@ -151,6 +153,17 @@ def _run_and_compare(part: Part, described: Described, kept: Originals) -> None:
             raise Refused("its graph does not compute what it computes itself in each call")
     kept.restore()
     _note_values(described, recorder)
+
+
+def _check_shared(part: Part, fragment: Fragment, results: list[Any]) -> None:
+    """Refuse a graph whose results share memory in another way than those of dynamo's graph.
+
+    What goes on with them may change one in place, and read the other.
+    """
+    leaves = iter(part.args)
+    values = [tensor_at(part.module, path) if path else next(leaves) for path in fragment.given]
+    if shared_memory(results, values, {number for number, _ in fragment.returned}) != fragment.shared:
+        raise Refused("two of its results share memory in another way when it is exported")
 
 
 def _results_of(part: Part, described: Described) -> list[Any]:

@@ -34,10 +34,11 @@ def fingerprint(traced: Any, inputs: Iterable[Any]) -> str:
         return [type(value).__name__, re.sub(" at 0x[0-9a-f]+", "", repr(value))]
 
     def form(tensor: Any) -> Any:
-        strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
-        if not strided or any(type(size) is not int for size in (*tensor.shape, *tensor.stride())):
+        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+        if not plain or any(type(size) is not int for size in (*tensor.shape, *tensor.stride())):
             raise TypeError
-        return [list(tensor.shape), list(tensor.stride()), str(tensor.dtype), tensor.device.type]
+        bits = [tensor.is_conj(), tensor.is_neg()]
+        return [list(tensor.shape), list(tensor.stride()), str(tensor.dtype), tensor.device.type, bits]
 
     try:
         for node in traced.graph.nodes:

@@ -4,6 +4,7 @@ import inspect
 import itertools
 import re
 import time
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ from .parts import Fragment, Part
 OTHER_VALUES = 1 + 2**-10
 """The second call has inputs that differ by this factor, so that numbers which the model reads of tensors do, too."""
 _LIMITS = {"recompile_limit": 64, "isolate_recompiles": True}  # as the delivered file has them
+_SETTINGS = {"trace_numpy": False}  # as well
 _OWN = ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set", "training")
 
 
@@ -35,6 +37,7 @@ class _Seen:
             another tensor. Modules of one class share a graph.
         leaves: copies of the other tensors, as the first call had them.
         returned: which outputs are which inputs, by position: what a call changes in place is returned itself.
+        shared: which other outputs lie in the memory of which inputs, or of which outputs before them.
         refused: why no kernel can be put into it; empty if one can.
         calls, seconds: how often it ran, and how long in all.
     """
@@ -43,6 +46,7 @@ class _Seen:
     given: tuple[str, ...]
     leaves: tuple[torch.Tensor, ...]
     returned: tuple[tuple[int, int], ...] = ()
+    shared: frozenset[tuple[str, int, int]] = frozenset()
     refused: str = ""
     calls: int = 0
     seconds: float = 0.0
@@ -72,10 +76,10 @@ def fragments_of(part: Part, until: float) -> list[Part]:
     compiled: Any = torch.compile(type(part.module).forward, backend=backend, **limits)
     kept = Originals(part.module, [part.args, part.kwargs])
     try:
-        with at_most(max(0.001, until - time.monotonic())):
+        with at_most(max(0.001, until - time.monotonic())), torch._dynamo.config.patch(_SETTINGS):
             for other in (False, True, False, False):
                 seen.clear()
-                args, kwargs = _with_other_values(part) if other else (part.args, part.kwargs)
+                args, kwargs = copied((part.args, part.kwargs)) if not other else _with_other_values(part)
                 compiled(part.module, *args, **kwargs)
                 kept.restore()
     except TooLong as error:
@@ -182,13 +186,29 @@ def _run(
         parts = [result for number, result in enumerate(results) if number not in whole]
         if any(_share_memory(result, value) for result in parts for value in changed):
             each.refused = "it returns a view of what it changes in place"
+        each.shared = shared_memory(results, values, whole)
     return results
 
 
-def _share_memory(result: Any, value: torch.Tensor) -> bool:
-    return (
-        isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() == value.untyped_storage().data_ptr()
-    )
+def shared_memory(
+    results: Sequence[Any], values: Sequence[Any], whole: Container[int]
+) -> frozenset[tuple[str, int, int]]:
+    """Which results lie in the memory of which inputs, or of which results before them, by position.
+
+    Those in `whole`, which are inputs themselves, are left out.
+    """
+    found = set()
+    for number, result in enumerate(results):
+        if number not in whole:
+            found |= {("input", number, place) for place, value in enumerate(values) if _share_memory(result, value)}
+            before = [(place, other) for place, other in enumerate(results[:number]) if place not in whole]
+            found |= {("result", number, place) for place, other in before if _share_memory(result, other)}
+    return frozenset(found)
+
+
+def _share_memory(left: Any, right: Any) -> bool:
+    tensors = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
+    return tensors and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr() != 0
 
 
 def _as_part(part: Part, mark: str, seen: _Seen) -> Part:
@@ -198,5 +218,5 @@ def _as_part(part: Part, mark: str, seen: _Seen) -> Part:
         seen.leaves,
         calls=part.calls * seen.calls,
         seconds=seen.seconds,
-        fragment=Fragment(mark, seen.given, seen.returned, part, seen.refused),
+        fragment=Fragment(mark, seen.given, seen.returned, seen.shared, part, seen.refused),
     )

@@ -22,6 +22,7 @@ class Fragment:
         fingerprint: by which the same graph is found again.
         given: for each of its inputs the path of the parameter or buffer that it is; empty for another tensor.
         returned: which of its outputs are which of its inputs, by position.
+        shared: which other outputs share memory with what (`shared_memory`).
         owner: the module and its call.
         refused: why no kernel can be put into it; empty if one can.
     """
@@ -29,6 +30,7 @@ class Fragment:
     fingerprint: str
     given: tuple[str, ...]
     returned: tuple[tuple[int, int], ...]
+    shared: frozenset[tuple[str, int, int]]
     owner: "Part"
     refused: str = ""
 
@@ -142,6 +144,8 @@ def _with_fragments(
                 reasons.append(reason_of(error))
     except Refused as error:
         reasons.append(reason_of(error))
+    if not found and reasons:
+        eager[part.path]["reason"] += f"; none of dynamo's graphs of it can be captured: {reasons[0]}"
     if not found or covered_s >= COVERED * sum(each.seconds for each, _ in found):
         return graphs
     for path in [path for path in eager if _is_below(path, part.path)]:

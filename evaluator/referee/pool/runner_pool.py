@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import math
 import os
+import re
 import socket
 import sys
 import threading
@@ -21,6 +22,7 @@ from ..isolation.handle import FOREIGN_ROLES, RunnerHandle, RunnerShared
 from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
 from ..protocol import input_families
+from ..protocol.framing import WireError
 from ..protocol.gpu_checks import ARCHITECTURES
 from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, bytes_needed
@@ -31,6 +33,7 @@ _NO_BASELINE = (
     "a task whose reference is a source kernel has no baseline to time against: it is judged where nothing is timed "
     "(platforms cuda and triton); write class Model beside the kernel for others"
 )
+_CALLS_COMPILER = re.compile(r"torch\s*\.\s*compile\b|from torch import[^\n]*\bcompile\b|torch\._dynamo|\.compile\(\)")
 _FIRST_UID = 20001  # each runner gets a uid of its own, so that it cannot reach another's files or processes
 
 
@@ -79,7 +82,7 @@ def calls_compiler(source: str) -> bool:
 
     It decides nothing but where its runner is forked. Code that hides the call imports them itself.
     """
-    return "torch.compile(" in source or "torch._dynamo" in source
+    return _CALLS_COMPILER.search(source) is not None
 
 
 @dataclass
@@ -135,15 +138,30 @@ class RunnerPool:
         Raises:
             RunnerFailed: no process could be made.
         """
-        compiles = role == "compile" or calls_compiler(source)
-        fork_server = self.compiler_fork_server if compiles else self.fork_server
-        lock = self.locks[fork_server is not self.fork_server]
-        shared = RunnerShared(
-            fork_server, self.scratch, self.memory_bytes, os.geteuid() == 0, self.platform, self.account, lock
-        )
-        handle = RunnerHandle(shared, role, next(self.uids), source)
+        if role != "compile" and not calls_compiler(source):
+            handle = self._fork(self.fork_server, role, source)
+        else:
+            try:
+                handle = self._fork(self.compiler_fork_server, role, source)
+            except (OSError, WireError):
+                if role == "compile":
+                    raise
+                # The compiler's modules cannot be imported here. The candidate may do without.
+                handle = self._fork(self.fork_server, role, source)
         self.running.append(handle)
         return handle
+
+    def _fork(self, fork_server: socket.socket, role: str, source: str) -> RunnerHandle:
+        shared = RunnerShared(
+            fork_server,
+            self.scratch,
+            self.memory_bytes,
+            os.geteuid() == 0,
+            self.platform,
+            self.account,
+            self.locks[fork_server is not self.fork_server],
+        )
+        return RunnerHandle(shared, role, next(self.uids), source)
 
     def stop(self, *handles: RunnerHandle) -> None:
         """Kill runners and all processes that they started. They end side by side: giving memory back takes a while.

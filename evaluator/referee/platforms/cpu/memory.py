@@ -105,30 +105,34 @@ def page_faults(pid: int) -> int:
 
 
 def held_bytes(pids: Sequence[int]) -> int:
-    """The memory that the processes of a runner hold and that was not there when they were forked; 0 if they are gone.
+    """The most that the processes of a runner can hold of memory that was not there when they were forked, in bytes.
 
-    A page that is shared with the fork server is as it was then. Of one process these are left out. What several
-    processes share is counted by shares (PSS), so that what they hold together counts once; so is memory of files,
-    which one process may map twice. Where the kernel tells no shares (/proc/PID/smaps_rollup, Linux 4.14), it is all
-    resident memory.
+    A page that is shared with the fork server is as it was then. For one process there are two bounds, of which the
+    lower counts: its share of all pages that it has (PSS), and those that nobody else has, with its share of files and
+    shared memory, which one process may have mapped twice. For several it is their shares together, because what they
+    hold may be shared among them alone. Where the kernel tells no shares (/proc/PID/smaps_rollup, Linux 4.14), it is
+    all resident memory. A process that is gone holds nothing.
     """
-    try:
-        rollups = [_rollup(pid) for pid in pids if Path(f"/proc/{pid}").exists()]
-    except (OSError, LookupError, ValueError):
+    rollups = [_rollup(pid) for pid in pids]
+    if not all({"Pss", "Pss_Shmem", "Pss_File"} <= set(rollup) for rollup in rollups if rollup):
         return sum(map(_resident_bytes, pids))
+    shares = sum(rollup.get("Pss", 0) for rollup in rollups)
     if len(rollups) != 1:
-        return sum(rollup["Pss"] for rollup in rollups)
+        return shares
     (only,) = rollups
-    return only["Private_Clean"] + only["Private_Dirty"] + only["Pss_Shmem"] + only["Pss_File"]
+    kinds = ("Private_Clean", "Private_Dirty", "Pss_Shmem", "Pss_File")
+    return min(shares, sum(only.get(kind, 0) for kind in kinds))
 
 
 def _rollup(pid: int) -> dict[str, int]:
-    """The kinds of memory of a process, in bytes (Documentation/filesystems/proc.rst)."""
-    rows = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]]
-    found = {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows}
-    if not {"Pss", "Pss_Shmem", "Pss_File", "Private_Clean", "Private_Dirty"} <= set(found):
-        raise LookupError
-    return found
+    """The kinds of memory of a process, in bytes (Documentation/filesystems/proc.rst); none if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except ProcessLookupError:
+        return {}
+    except OSError:
+        return {"unknown": 0} if Path(f"/proc/{pid}").exists() else {}
+    return {kind.rstrip(":"): int(kilobytes) * 1024 for kind, kilobytes, *_ in map(str.split, lines)}
 
 
 def _resident_bytes(pid: int) -> int:

@@ -49,6 +49,13 @@ def overwritten() -> bytearray:
     return INHERITED
 
 
+def mapped_once() -> mmap.mmap:
+    shared = mmap.mmap(-1, 64 * MB)
+    for place in range(0, 64 * MB, 4096):
+        shared[place] = 1
+    return shared
+
+
 def mapped_twice() -> list[mmap.mmap]:
     """Memory that looks shared, since two mappings of one process have it."""
     file = os.memfd_create("twice")
@@ -99,9 +106,20 @@ def test_a_process_that_is_gone_holds_nothing() -> None:
     assert memory.held_bytes([pid]) == 0
 
 
-def test_where_the_kernel_tells_no_shares_it_is_all_resident_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(pid: int) -> dict[str, int]:
-        raise LookupError
+def test_a_process_that_has_ended_and_is_not_reaped_holds_nothing_and_changes_nothing_for_others() -> None:
+    with forked(lambda: 0) as idle:
+        before = memory.held_bytes([idle, idle])
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            assert memory.held_bytes([pid]) == 0
+            assert memory.held_bytes([idle, idle, pid]) <= before + SLACK
+        finally:
+            os.waitpid(pid, 0)
 
-    monkeypatch.setattr(memory, "_rollup", unknown)
+
+def test_where_the_kernel_tells_no_shares_it_is_all_resident_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_rollup", lambda pid: {"unknown": 0})
     assert memory.held_bytes([os.getpid()]) > len(INHERITED)
