@@ -23,7 +23,7 @@ from .parts import Fragment, Part
 OTHER_VALUES = 1 + 2**-10
 """The second call has inputs that differ by this factor, so that numbers which the model reads of tensors do, too."""
 _LIMITS = {"recompile_limit": 64, "isolate_recompiles": True}  # as the delivered file has them
-_SETTINGS = {"trace_numpy": False}  # as well
+_SETTINGS = {"suppress_errors": True, "trace_numpy": False}  # as well
 _OWN = ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set", "training")
 
 
