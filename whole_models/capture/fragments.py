@@ -77,11 +77,14 @@ def fragments_of(part: Part, until: float) -> list[Part]:
     kept = Originals(part.module, [part.args, part.kwargs])
     try:
         with at_most(max(0.001, until - time.monotonic())), torch._dynamo.config.patch(_SETTINGS):
-            for other in (False, True, False, False):
+            for other in (False, True, False, False, False):
+                before = {mark: each.seconds for mark, each in seen.items()}
                 seen.clear()
                 args, kwargs = copied((part.args, part.kwargs)) if not other else _with_other_values(part)
                 compiled(part.module, *args, **kwargs)
                 kept.restore()
+                for mark, each in seen.items():
+                    each.seconds = min(each.seconds, before.get(mark, each.seconds))
     except TooLong as error:
         raise Refused("dynamo did not finish in time") from error
     except Exception as error:

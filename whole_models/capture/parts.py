@@ -1,5 +1,6 @@
 """Which modules of a model are exported: the model itself, or else the largest modules below it that can be."""
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -60,6 +61,7 @@ class Part:
 
 
 Graphs = list[tuple[Part, Any]]
+_LOOKS = 3  # forwards of which the shortest counts
 COVERED = 0.75
 """Where graphs of submodules take this share of a module's time, or of that of dynamo's graphs, they are used."""
 
@@ -107,14 +109,11 @@ def export_parts(
                 if len(forms) == 1 and plain_path(path):
                     stays[path] = forms[0]
         level = _calls_below(model, refused, call) if refused else {}
-    if "" in stays:
-        began = time.perf_counter()
-        call()
-        stays[""].seconds = time.perf_counter() - began
     order = {path: number for number, (path, _) in enumerate(model.named_modules())}
+    seconds = _least_seconds(model, {*stays, *(part.path for part, _ in graphs)}, call) if stays else {}
     for path in sorted(stays, key=order.__getitem__):
         if path in eager:  # and not in what dynamo's graphs are used for
-            graphs = _with_fragments(graphs, eager, stays[path], attempt, fragments_of)
+            graphs = _with_fragments(graphs, eager, stays[path], seconds, attempt, fragments_of)
     graphs.sort(key=lambda graph: order[graph[0].path])
     return graphs, [eager[path] for path in sorted(eager, key=order.__getitem__)]
 
@@ -123,16 +122,18 @@ def _with_fragments(
     graphs: Graphs,
     eager: dict[str, dict[str, str]],
     part: Part,
+    seconds: dict[str, float],
     attempt: Callable[[Part], Any],
     fragments_of: Callable[[Part], list[Part]],
 ) -> Graphs:
     """The graphs, where it pays with those that dynamo makes of a part in place of those of its submodules.
 
-    What `eager` says of the part is changed, and of its submodules removed.
+    `seconds` are those of the part and of the graphs, by path. What `eager` says of the part is changed, and of its
+    submodules removed.
     """
     below = [graph for graph in graphs if _is_below(graph[0].path, part.path)]
-    covered_s = sum(each.seconds for each, _ in below)
-    if covered_s >= COVERED * part.seconds:
+    covered_s = sum(seconds[path] for path in {each.path for each, _ in below})
+    if covered_s >= COVERED * seconds[part.path]:
         return graphs
     found: Graphs = []
     reasons = []
@@ -153,6 +154,37 @@ def _with_fragments(
     told = f"; dynamo makes {len(found) + len(reasons)} graphs of it, of which {len(found)} are captured"
     eager[part.path]["reason"] += told + (f", and others not: {reasons[0]}" if reasons else "")
     return [graph for graph in graphs if graph not in below] + found
+
+
+def _least_seconds(model: torch.nn.Module, paths: Iterable[str], call: Callable[[], Any]) -> dict[str, float]:
+    """The time of all calls of these modules in one forward of the model: the least of several forwards."""
+    least = dict.fromkeys(paths, math.inf)
+    spent: dict[str, float] = {}
+    began: list[float] = []
+
+    def before(*_: Any) -> None:
+        began.append(time.perf_counter())
+
+    def after(path: str) -> Callable[..., None]:
+        def note(*_: Any) -> None:
+            spent[path] = spent.get(path, 0.0) + time.perf_counter() - began.pop()
+
+        return note
+
+    handles = []
+    for path in least:
+        module = model.get_submodule(path)
+        handles.append(module.register_forward_pre_hook(before, with_kwargs=True, prepend=True))
+        handles.append(module.register_forward_hook(after(path), always_call=True))
+    try:
+        for _ in range(_LOOKS):
+            spent.clear()
+            call()
+            least = {path: min(seconds, spent.get(path, 0.0)) for path, seconds in least.items()}
+    finally:
+        for handle in handles:
+            handle.remove()
+    return least
 
 
 def _is_below(path: str, parent: str) -> bool:
