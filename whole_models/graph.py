@@ -239,10 +239,13 @@ class Graph:
     @property
     def called_with(self) -> tuple[Any, tuple[str, ...], tuple[GraphInput, ...]]:
         """The tree of the arguments of the module's call, the names of the last ones, and their leaves."""
-        if self.fragment is not None:
-            return self.fragment.arguments, self.fragment.keywords, self.fragment.leaves
-        leaves = tuple(each for each in self.inputs if each.kind in ("argument", "scalar"))
-        return self.arguments, self.keywords, leaves
+        of = self if self.fragment is None else self.fragment
+        return of.arguments, of.keywords, of.leaves
+
+    @cached_property
+    def leaves(self) -> tuple[GraphInput, ...]:
+        """The leaves of its own arguments, in order."""
+        return tuple(each for each in self.inputs if each.kind in ("argument", "scalar"))
 
     @cached_property
     def node_of(self) -> Mapping[str, Node]:
@@ -438,10 +441,10 @@ def _fragment(item: Any) -> Fragment:
 
 def _check_fragment(graph: Graph, fragment: Fragment) -> None:
     """Refuse a fragment that does not fit its graph."""
-    leaves = [each for each in graph.inputs if each.kind in ("argument", "scalar")]
     given = [path for path in fragment.given if path]
     held = {each.path for each in graph.inputs if each.kind in ("parameter", "buffer")}
-    if len(leaves) != len(fragment.given) - len(given) or any(each.kind == "scalar" for each in leaves):
+    scalars = any(each.kind == "scalar" for each in graph.leaves)
+    if scalars or len(graph.leaves) != len(fragment.given) - len(given):
         raise ValueError("a fragment with other arguments than its graph")
     if not held | {each.path for each in graph.mutations} <= set(given):
         raise ValueError("a fragment that takes weights which it is not given")
@@ -474,10 +477,9 @@ def _check_order(graph: Graph) -> None:
         known.add(node.name)
     if not graph.leaving <= known:
         raise ValueError("an output that nothing computes")
-    given = sum(item.kind in ("argument", "scalar") for item in graph.inputs)
     if _leaves(graph.result) != len(graph.outputs):
         raise ValueError("a tree with another number of leaves than there are outputs")
-    _check_arguments(graph.arguments, graph.keywords, given)
+    _check_arguments(graph.arguments, graph.keywords, len(graph.leaves))
 
 
 def _check_arguments(tree: Any, keywords: tuple[str, ...], leaves: int) -> None:

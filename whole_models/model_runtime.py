@@ -582,15 +582,13 @@ def _kw_install(model):
         if not getattr(type(part), "_kw_has_place", False):
             part.__class__ = _kw_optimized(type(part))
         known, tied, place = _kw_facts(part), _kw_ties(part), None
-        indices = [index for index, graph in enumerate(_kw_GRAPHS) if graph.path == path]
-        variants = {_kw_GRAPHS[index].fragment and _kw_GRAPHS[index].fragment[0]: [] for index in indices}
-        for index in indices:
-            fragment = _kw_GRAPHS[index].fragment
-            variants[fragment and fragment[0]].append(index)
-        for variant, each in variants.items():
-            if variant is not None:
-                place = _kw_Fragments(each, place)
-        for index in reversed(variants.get(None, [])):
+        wholes, variants = [], {}  # fragments by the list of inputs that they are for
+        for index, graph in enumerate(_kw_GRAPHS):
+            if graph.path == path:
+                (variants.setdefault(graph.fragment[0], []) if graph.fragment else wholes).append(index)
+        for indices in variants.values():
+            place = _kw_Fragments(indices, place)
+        for index in reversed(wholes):
             place = _kw_Place(index, known, tied, place)
         vars(part)["_kw_place"] = place
         place.prepare(part)
@@ -661,13 +659,7 @@ def _kw_difference(model, wanted):
 '''
 
 _FRAGMENTS = '''\
-_kw_LIMITS = {"recompile_limit": 64, "isolate_recompiles": True}  # where torch.compile knows them
-# While dynamo looks at code: what it cannot follow runs as it is, numpy's among it, and hooks are looked at again.
-_kw_SETTINGS = {"suppress_errors": True, "trace_numpy": False, "skip_nnmodule_hook_guards": False}
-_kw_SETTINGS |= {"error_on_recompile": False, "assume_static_by_default": True}
-
-
-@FINGERPRINT@
+@DYNAMO@
 
 
 class _kw_Fragments:
@@ -683,7 +675,7 @@ class _kw_Fragments:
         self.forget()
 
     def forget(self):
-        self.compiled, self.held, self.constants = None, {}, {}
+        self.compiled, self.settings, self.held, self.constants = None, {}, {}, {}
         self.ran, self.told, self.gradients = False, False, True
 
     def __deepcopy__(self, memo):
@@ -696,23 +688,18 @@ class _kw_Fragments:
         graph = _kw_GRAPHS[self.indices[0]]
         owner = None if self.owner is None else self.owner()
         others = owner is not None and owner is not module  # a shallow copy shares the place
-        if others or _kw_is_watched() or torch._dynamo.config.disable:
-            leaves = None
-        else:
-            leaves = graph.leaves_of(original, args, kwargs)
-        if leaves is None:
+        unfit = others or _kw_is_watched() or torch._dynamo.config.disable
+        if unfit or graph.leaves_of(original, args, kwargs) is None:
             if self.other is not None:
                 return self.other(module, original, args, kwargs)
             return original(module, *args, **kwargs)
         if self.compiled is None or owner is None:
             self.forget()
             self.owner = _kw_weakref.ref(module)
-            known = _kw_inspect.signature(torch.compile).parameters
-            limits = {name: value for name, value in _kw_LIMITS.items() if name in known}
-            self.compiled = torch.compile(original, backend=_kw_backend(_kw_weakref.ref(self)), **limits)
+            self.settings = _kw_settings()
+            self.compiled = _kw_in_graphs(original, _kw_backend(_kw_weakref.ref(self)))
         self.ran, self.gradients = False, torch.is_grad_enabled()
-        config = torch._dynamo.config
-        with config.patch({name: value for name, value in _kw_SETTINGS.items() if hasattr(config, name)}):
+        with torch._dynamo.config.patch(self.settings):
             result = self.compiled(module, *args, **kwargs)
         if not self.ran and not self.told:
             self.told = True
@@ -830,14 +817,16 @@ class {name}({original}):
 
 
 def fragments() -> str:
-    """What a file with fragments has beside the rest: the places of their modules, and how their graphs are found."""
-    source = (Path(__file__).parent / "capture" / "fingerprint.py").read_text(encoding="utf-8")
-    (function,) = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
-    function.name = "_kw_fingerprint"
-    for node in ast.walk(function):
-        if isinstance(node, ast.FunctionDef):
-            node.returns = None
-            for argument in node.args.args:
-                argument.annotation = None
-    text = renamed_text(ast.unparse(function), {"hashlib": "_kw_hashlib", "re": "_kw_re"})
-    return _FRAGMENTS.replace("@FINGERPRINT@", text)
+    """What a file with fragments has beside the rest: how dynamo is asked, and the places of their modules."""
+    source = (Path(__file__).parent / "capture" / "dynamo.py").read_text(encoding="utf-8")
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        function.name = f"_kw_{function.name}"
+        for node in ast.walk(function):
+            if isinstance(node, ast.FunctionDef):
+                node.returns = None
+                for argument in node.args.args:
+                    argument.annotation = None
+    text = "\n\n\n".join(map(ast.unparse, functions))
+    names = {name: f"_kw_{name}" for name in ("hashlib", "inspect", "re")}
+    return _FRAGMENTS.replace("@DYNAMO@", renamed_text(text, names))

@@ -355,7 +355,6 @@ class _GraphText:
             if each.kind in ("parameter", "buffer", "constant")
             and (each.name in taken or (each.kind == "buffer" and each.path in mutated))
         ] + set_only
-        self.leaves = [each for each in graph.inputs if each.kind in ("argument", "scalar")]
         buffers = {each.path: each.name for each in self.weights if each.kind == "buffer"}
         self.mutated = {path: buffers[path] for path in mutated}
 
@@ -369,8 +368,8 @@ class _GraphText:
             f'    """{what} of {module}: {len(self.graph.nodes)} operators, of which '
             f'{sum(len(call.occurrence.nodes) for call in self.calls)} run in {len(self.calls)} kernels."""',
         ]
-        if self.leaves:
-            lines.append(f"    {', '.join(self.variable[each.name] for each in self.leaves)}, = leaves")
+        if self.graph.leaves:
+            lines.append(f"    {', '.join(self.variable[each.name] for each in self.graph.leaves)}, = leaves")
         if self.weights:
             lines.append("    (")
             lines += [f"        {self.variable[each.name]},  # {each.path or each.kind}" for each in self.weights]

@@ -1,5 +1,6 @@
-"""Captured graphs and chosen kernels for tests, made in this process of the tests' own models."""
+"""Captured graphs, chosen kernels and delivered models for tests, made in this process of the tests' own models."""
 
+import importlib.util
 import json
 import sys
 import time
@@ -8,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from whole_models.capture.export import export_part
 from whole_models.capture.fragments import fragments_of
 from whole_models.capture.parts import Part
 from whole_models.graph import Captured, Graph, read_captured
-from whole_models.put_back import Chosen
+from whole_models.put_back import Chosen, Delivered
 from whole_models.regions import Occurrence, Region
 from whole_models.source_text import expression
 
@@ -147,3 +149,49 @@ def with_first_place(each: Chosen, **changed: Any) -> Chosen:
     """The same with another first occurrence."""
     places = each.region.occurrences
     return replace(each, region=replace(each.region, occurrences=(replace(places[0], **changed), *places[1:])))
+
+
+def delivered_module(folder: Path, delivered: Delivered, name: str = "model") -> types.ModuleType:
+    """The delivered folder's `model.py`, imported from its file."""
+    for path, text in delivered.files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    spec = importlib.util.spec_from_file_location(name, folder / "model.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def calls(name: str = "r01_rms_norm", module: str = "model") -> int:
+    """How often a kernel was called since its module was loaded."""
+    kernels = sys.modules.get(f"{module}_{name}")
+    return 0 if kernels is None else len(kernels.calls)
+
+
+def pair(module: types.ModuleType, source: str, *args: Any) -> tuple[Any, Any]:
+    """An optimized model and the original one, with equal weights."""
+    user = loaded(source)
+    torch.manual_seed(3)
+    ours = module.Model(*(args or user.get_init_inputs()))
+    after = torch.rand(1)
+    torch.manual_seed(3)
+    theirs = user.Model(*(args or user.get_init_inputs()))
+    assert torch.equal(after, torch.rand(1)), "the constructor draws other random numbers than the original's"
+    assert all(map(torch.equal, ours.state_dict().values(), theirs.state_dict().values()))
+    return ours, theirs
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two results are of one structure and nearly equal."""
+    torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-6, equal_nan=True)
+    return type(left) is type(right)
+
+
+@torch.no_grad()
+def runs_kernels(ours: Any, theirs: Any, *inputs: Any, name: str = "r01_rms_norm", **named: Any) -> int:
+    """Call both models on these inputs, which must agree; how many calls of the kernel ours made."""
+    before = calls(name)
+    assert same(ours(*inputs, **named), theirs(*inputs, **named))
+    return calls(name) - before

@@ -2,7 +2,6 @@
 
 import copy
 import difflib
-import importlib.util
 import inspect
 import itertools
 import pickle
@@ -19,7 +18,18 @@ from torch.overrides import BaseTorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.support import put_back_models
-from tests.support.put_back_models import captured, chosen, kernel, loaded, region
+from tests.support.put_back_models import (
+    calls,
+    captured,
+    chosen,
+    delivered_module,
+    kernel,
+    loaded,
+    pair,
+    region,
+    runs_kernels,
+    same,
+)
 from whole_models.graph import Captured
 from whole_models.put_back import Chosen, Delivered, PutBackError, Variant, bundle, put_back
 
@@ -147,19 +157,6 @@ def get_init_inputs():
 '''
 
 
-def delivered_module(folder: Path, delivered: Delivered, name: str = "model") -> types.ModuleType:
-    """The delivered folder's `model.py`, imported from its file."""
-    for path, text in delivered.files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-    spec = importlib.util.spec_from_file_location(name, folder / "model.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def norms(found: Captured) -> list[Chosen]:
     """The two norms of NORMS as one region with a kernel."""
     graph = found.graphs[0]
@@ -176,39 +173,6 @@ def of_norms() -> Delivered:
 @pytest.fixture
 def norms_module(tmp_path: Path, of_norms: Delivered) -> types.ModuleType:
     return delivered_module(tmp_path, of_norms)
-
-
-def calls(name: str = "r01_rms_norm", module: str = "model") -> int:
-    """How often a kernel was called since its module was loaded."""
-    kernels = sys.modules.get(f"{module}_{name}")
-    return 0 if kernels is None else len(kernels.calls)
-
-
-def pair(module: types.ModuleType, source: str, *args: Any) -> tuple[Any, Any]:
-    """An optimized model and the original one, with equal weights."""
-    user = loaded(source)
-    torch.manual_seed(3)
-    ours = module.Model(*(args or user.get_init_inputs()))
-    after = torch.rand(1)
-    torch.manual_seed(3)
-    theirs = user.Model(*(args or user.get_init_inputs()))
-    assert torch.equal(after, torch.rand(1)), "the constructor draws other random numbers than the original's"
-    assert all(map(torch.equal, ours.state_dict().values(), theirs.state_dict().values()))
-    return ours, theirs
-
-
-def same(left: Any, right: Any) -> bool:
-    """Whether two results are of one structure and nearly equal."""
-    torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-6, equal_nan=True)
-    return type(left) is type(right)
-
-
-@torch.no_grad()
-def runs_kernels(ours: Any, theirs: Any, *inputs: Any, name: str = "r01_rms_norm", **named: Any) -> int:
-    """Call both models on these inputs, which must agree; how many calls of the kernel ours made."""
-    before = calls(name)
-    assert same(ours(*inputs, **named), theirs(*inputs, **named))
-    return calls(name) - before
 
 
 def test_the_model_is_the_same_and_runs_its_kernels_in_every_place(norms_module):

@@ -18,8 +18,18 @@ from evaluator.platforms import load_platform
 from sandbox.base import Sandbox
 from tasks.build import task_from_source
 from tasks.outcomes import Verdict
-from tests.support.put_back_models import captured, captured_in_fragments, chosen, kernel, loaded, region
-from tests.whole_models.test_put_back import calls, delivered_module, pair, runs_kernels
+from tests.support.put_back_models import (
+    calls,
+    captured,
+    captured_in_fragments,
+    chosen,
+    delivered_module,
+    kernel,
+    loaded,
+    pair,
+    region,
+    runs_kernels,
+)
 from whole_models.graph import Captured, Graph
 from whole_models.put_back import Chosen, Delivered, Variant, bundle, put_back
 from whole_models.regions import choose, find_regions

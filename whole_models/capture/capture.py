@@ -13,7 +13,7 @@ from .errors import CaptureError, Refused, line_of
 from .export import Exported, export_part
 from .fragments import fragments_of
 from .load import Originals, count_groups, load_model, make_inputs
-from .parts import Graphs, Part, export_parts, form_of
+from .parts import Graphs, Part, export_parts, times_of_modules
 from .timing import RunWaits, call_time_ms, one_thread, operator_times_ms
 from .weights import load_state
 
@@ -166,47 +166,16 @@ def _times_of_parts(graphs: Graphs, originals: Originals, run: Callable[[], Any]
 
     Of dynamo's graphs it is the time of their operators one by one.
     """
-    if not graphs:
-        return []
-    spent_s: dict[tuple[str, Any], list[float]] = {(part.path, part.form): [] for part, _ in graphs}
-    forwards: list[dict[tuple[str, Any], float]] = []
-    began: list[tuple[tuple[str, Any], float]] = []
-
-    def before(path: str) -> Callable[..., None]:
-        def start(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-            began.append(((path, form_of(args, kwargs)), time.perf_counter()))
-
-        return start
-
-    def after(*_: Any) -> None:
-        now = time.perf_counter()
-        key, start = began.pop()
-        forwards[-1][key] = forwards[-1].get(key, 0.0) + now - start
-
     modules = {part.path: part.module for part, _ in graphs if part.fragment is None}
-    handles = []
-    for path, module in modules.items():
-        handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True, prepend=True))
-        handles.append(module.register_forward_hook(after, always_call=True))
-    try:
-        for _ in range(5):
-            forwards.append({})
-            _restored(originals, run)
-    finally:
-        for handle in handles:
-            handle.remove()
-    for forward in forwards[1:]:
-        for key, seconds in forward.items():
-            spent_s.setdefault(key, []).append(seconds)
-    found = [sorted(spent_s[part.path, part.form]) for part, _ in graphs]
-    return [
-        part.calls * _operators_ms(exported)
-        if part.fragment is not None
-        else times[len(times) // 2] * 1e3
-        if times
-        else None
-        for (part, exported), times in zip(graphs, found, strict=True)
-    ]
+    forwards = times_of_modules(modules, lambda: _restored(originals, run), 5)[1:] if modules else []
+
+    def time_ms(part: Part, exported: Exported) -> float | None:
+        if part.fragment is not None:
+            return part.calls * _operators_ms(exported)
+        times = sorted(spent[part.path, part.form] for spent in forwards if (part.path, part.form) in spent)
+        return times[len(times) // 2] * 1e3 if times else None
+
+    return [time_ms(part, exported) for part, exported in graphs]
 
 
 def _operators_ms(exported: Exported) -> float:

@@ -1,6 +1,5 @@
 """The graphs that dynamo makes of a module that cannot be exported: fragments, between what dynamo cannot follow."""
 
-import inspect
 import itertools
 import re
 import time
@@ -13,17 +12,15 @@ import torch
 import torch.fx.traceback
 from torch.utils import _pytree as pytree
 
+from . import dynamo
 from .compiled import TooLong, at_most
 from .describe import first_paths, plain_path, tensor_at
 from .errors import Refused, reason_of
-from .fingerprint import fingerprint
 from .load import Originals, copied
 from .parts import Fragment, Part
 
 OTHER_VALUES = 1 + 2**-10
 """The second call has inputs that differ by this factor, so that numbers which the model reads of tensors do, too."""
-_LIMITS = {"recompile_limit": 64, "isolate_recompiles": True}  # as the delivered file has them
-_SETTINGS = {"suppress_errors": True, "trace_numpy": False}  # as well
 _OWN = ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set", "training")
 
 
@@ -39,7 +36,7 @@ class _Seen:
         returned: which outputs are which inputs, by position: what a call changes in place is returned itself.
         shared: which other outputs lie in the memory of which inputs, or of which outputs before them.
         refused: why no kernel can be put into it; empty if one can.
-        calls, seconds: how often it ran, and how long in all.
+        calls, seconds: how often it ran, and how long in all; of several calls of the module, the shortest time.
     """
 
     traced: torch.fx.GraphModule
@@ -66,17 +63,14 @@ def fragments_of(part: Part, until: float) -> list[Part]:
     paths = first_paths(part.module)
 
     def backend(traced: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        mark = fingerprint(traced, inputs)
+        mark = dynamo.fingerprint(traced, inputs)
         given = tuple(paths.get(id(value), "") for value in inputs)
         return (lambda *values: _run(traced, given, values, mark, seen, paths)) if mark else traced.forward
 
-    limits: dict[str, Any] = {
-        name: value for name, value in _LIMITS.items() if name in inspect.signature(torch.compile).parameters
-    }
-    compiled: Any = torch.compile(type(part.module).forward, backend=backend, **limits)
+    compiled = dynamo.in_graphs(type(part.module).forward, backend)
     kept = Originals(part.module, [part.args, part.kwargs])
     try:
-        with at_most(max(0.001, until - time.monotonic())), torch._dynamo.config.patch(_SETTINGS):
+        with at_most(max(0.001, until - time.monotonic())), torch._dynamo.config.patch(dynamo.settings()):
             for other in (False, True, False, False, False):
                 before = {mark: each.seconds for mark, each in seen.items()}
                 seen.clear()

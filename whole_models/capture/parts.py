@@ -1,9 +1,8 @@
 """Which modules of a model are exported: the model itself, or else the largest modules below it that can be."""
 
-import math
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -153,38 +152,49 @@ def _with_fragments(
         del eager[path]
     told = f"; dynamo makes {len(found) + len(reasons)} graphs of it, of which {len(found)} are captured"
     eager[part.path]["reason"] += told + (f", and others not: {reasons[0]}" if reasons else "")
-    return [graph for graph in graphs if graph not in below] + found
+    return [graph for graph in graphs if not _is_below(graph[0].path, part.path)] + found
 
 
 def _least_seconds(model: torch.nn.Module, paths: Iterable[str], call: Callable[[], Any]) -> dict[str, float]:
     """The time of all calls of these modules in one forward of the model: the least of several forwards."""
-    least = dict.fromkeys(paths, math.inf)
-    spent: dict[str, float] = {}
-    began: list[float] = []
+    paths = list(paths)
+    forwards = times_of_modules({path: model.get_submodule(path) for path in paths}, call, _LOOKS)
+    return {
+        path: min(sum(seconds for (of, _), seconds in spent.items() if of == path) for spent in forwards)
+        for path in paths
+    }
 
-    def before(*_: Any) -> None:
-        began.append(time.perf_counter())
 
-    def after(path: str) -> Callable[..., None]:
-        def note(*_: Any) -> None:
-            spent[path] = spent.get(path, 0.0) + time.perf_counter() - began.pop()
+def times_of_modules(
+    modules: Mapping[str, torch.nn.Module], call: Callable[[], Any], forwards: int
+) -> list[dict[tuple[str, Any], float]]:
+    """For each of several forwards the seconds that the calls of these modules took together, by path and form."""
+    found: list[dict[tuple[str, Any], float]] = []
+    began: list[tuple[tuple[str, Any], float]] = []
 
-        return note
+    def before(path: str) -> Callable[..., None]:
+        def start(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+            began.append(((path, form_of(args, kwargs)), time.perf_counter()))
+
+        return start
+
+    def after(*_: Any) -> None:
+        now = time.perf_counter()
+        key, start = began.pop()
+        found[-1][key] = found[-1].get(key, 0.0) + now - start
 
     handles = []
-    for path in least:
-        module = model.get_submodule(path)
-        handles.append(module.register_forward_pre_hook(before, with_kwargs=True, prepend=True))
-        handles.append(module.register_forward_hook(after(path), always_call=True))
+    for path, module in modules.items():
+        handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True, prepend=True))
+        handles.append(module.register_forward_hook(after, always_call=True))
     try:
-        for _ in range(_LOOKS):
-            spent.clear()
+        for _ in range(forwards):
+            found.append({})
             call()
-            least = {path: min(seconds, spent.get(path, 0.0)) for path, seconds in least.items()}
     finally:
         for handle in handles:
             handle.remove()
-    return least
+    return found
 
 
 def _is_below(path: str, parent: str) -> bool:

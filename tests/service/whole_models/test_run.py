@@ -70,13 +70,19 @@ from whole_models.graph import CaptureFailed, read_captured
 from whole_models.regions import Region, choose, counted_ms, find_regions, shape_group_in
 
 
-@pytest.fixture(scope="session")
-def captured() -> str:
-    """The capture of `MODEL`, by the program that makes it in a sandbox."""
+def capture_of(source: str, shape_group: int | None = None) -> str:
+    """The capture of a model, by the program that makes it in a sandbox."""
+    program = import_module("whole_models.capture.capture")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.export uses what torch warns of
-        found = import_module("whole_models.capture.capture").capture(MODEL, compile=False, budget_s=60.0)
+        found = program.capture(source, compile=False, budget_s=60.0, shape_group=shape_group)
     return json.dumps({"ok": True, **found})
+
+
+@pytest.fixture(scope="session")
+def captured() -> str:
+    """The capture of `MODEL`."""
+    return capture_of(MODEL)
 
 
 SHAPES = """
@@ -89,14 +95,7 @@ def get_input_groups():
 @pytest.fixture(scope="session")
 def with_shapes() -> list[bytes]:
     """What the program says of `MODEL` with each list of inputs, that of `get_inputs()` first."""
-    program = import_module("whole_models.capture.capture")
-    found = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for number in (None, 0, 1):
-            told = program.capture(MODEL + SHAPES, compile=False, budget_s=60.0, shape_group=number)
-            found.append(json.dumps({"ok": True, **told}).encode())
-    return found
+    return [capture_of(MODEL + SHAPES, number).encode() for number in (None, 0, 1)]
 
 
 @contextmanager
@@ -208,16 +207,12 @@ def get_init_inputs():
 def test_a_model_that_cannot_be_exported_gets_kernels_in_the_graphs_that_dynamo_makes_of_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = import_module("whole_models.capture.capture").capture(BRANCHING, compile=False, budget_s=60.0)
-    captured = json.dumps({"ok": True, **found})
-    with begun(monkeypatch, tmp_path, captured, [2.0], source=BRANCHING) as (run_id, settings, store):
+    with begun(monkeypatch, tmp_path, capture_of(BRANCHING), [2.0], source=BRANCHING) as (run_id, settings, store):
         report = carry_out(run_id, settings, store)
         assert (report.run.status, report.run.stage) == (JobStatus.DONE, "done")
         assert report.run.kept is not None and len(report.run.kept) >= 2
         assert report.proof is not None and report.proof.verdict == "passed"
-        (stays,) = json.loads(json.dumps(report.run.plan))["stays_eager"]
+        (stays,) = report.run.plan["stays_eager"]
         assert "dynamo makes 2 graphs of it, of which 2 are captured" in stays["reason"]
         with store.read() as session:
             tasks = [job.task.id for job in jobs.list_jobs(session, batch_id=report.run.batch_id)]

@@ -113,26 +113,32 @@ def held_bytes(pids: Sequence[int]) -> int:
     hold may be shared among them alone. Where the kernel tells no shares (/proc/PID/smaps_rollup, Linux 4.14), it is
     all resident memory. A process that is gone holds nothing.
     """
-    rollups = [_rollup(pid) for pid in pids]
-    if not all({"Pss", "Pss_Shmem", "Pss_File"} <= set(rollup) for rollup in rollups if rollup):
+    rollups = list(map(_rollup, pids))
+    if None in rollups:
         return sum(map(_resident_bytes, pids))
-    shares = sum(rollup.get("Pss", 0) for rollup in rollups)
-    if len(rollups) != 1:
+    there = [rollup for rollup in rollups if rollup]
+    shares = sum(rollup["Pss"] for rollup in there)
+    if len(there) != 1:
         return shares
-    (only,) = rollups
-    kinds = ("Private_Clean", "Private_Dirty", "Pss_Shmem", "Pss_File")
-    return min(shares, sum(only.get(kind, 0) for kind in kinds))
+    (only,) = there
+    return min(shares, only["Private_Clean"] + only["Private_Dirty"] + only["Pss_Shmem"] + only["Pss_File"])
 
 
-def _rollup(pid: int) -> dict[str, int]:
-    """The kinds of memory of a process, in bytes (Documentation/filesystems/proc.rst); none if it is gone."""
+def _rollup(pid: int) -> dict[str, int] | None:
+    """The kinds of memory of a process, in bytes (Documentation/filesystems/proc.rst): none of them if it is gone.
+
+    Returns:
+        None where the kernel does not tell.
+    """
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     except ProcessLookupError:
         return {}
     except OSError:
-        return {"unknown": 0} if Path(f"/proc/{pid}").exists() else {}
-    return {kind.rstrip(":"): int(kilobytes) * 1024 for kind, kilobytes, *_ in map(str.split, lines)}
+        return None if Path(f"/proc/{pid}").exists() else {}
+    found = {kind.rstrip(":"): int(kilobytes) * 1024 for kind, kilobytes, *_ in map(str.split, lines)}
+    kinds = {"Pss", "Private_Clean", "Private_Dirty", "Pss_Shmem", "Pss_File"}
+    return found if not found or kinds <= set(found) else None
 
 
 def _resident_bytes(pid: int) -> int:

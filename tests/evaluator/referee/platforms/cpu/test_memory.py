@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -77,6 +77,16 @@ def test_a_process_holds_what_it_has_written_since_it_was_forked(work: Callable[
         assert held_mb * MB - SLACK <= held <= held_mb * MB + SLACK
 
 
+def test_shared_memory_that_is_mapped_once_counts_no_more_than_all_that_the_process_has_a_share_in() -> None:
+    with ExitStack() as stack:
+        for _ in range(5):  # each takes a share of what is inherited
+            stack.enter_context(forked(lambda: 0))
+        pid = stack.enter_context(forked(mapped_once))
+        rollup = memory._rollup(pid)
+        assert rollup is not None and rollup["Pss"] < 2 * 64 * MB
+        assert 64 * MB <= memory.held_bytes([pid]) <= rollup["Pss"] + MB
+
+
 def test_what_processes_of_one_runner_share_counts_once() -> None:
     def with_child() -> object:
         kept = filled()
@@ -121,5 +131,5 @@ def test_a_process_that_has_ended_and_is_not_reaped_holds_nothing_and_changes_no
 
 
 def test_where_the_kernel_tells_no_shares_it_is_all_resident_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_rollup", lambda pid: {"unknown": 0})
+    monkeypatch.setattr(memory, "_rollup", lambda pid: None)
     assert memory.held_bytes([os.getpid()]) > len(INHERITED)

@@ -1,15 +1,39 @@
-"""What two of dynamo's graphs share if they compute the same.
+"""How dynamo is asked for its graphs, and what two of them share that compute the same.
 
-The capture program calls it here. Files that are delivered hold its text (`whole_models/model_runtime.py`), because the
-graphs that dynamo makes where the model runs are found again by it.
+The capture program calls these functions here. Files that are delivered hold their text
+(`whole_models/model_runtime.py`), because dynamo makes the graphs anew where the model runs, and they are found again
+by their fingerprints.
 """
 
 import hashlib
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+
+
+def in_graphs(forward: Callable[..., Any], backend: Callable[..., Any]) -> Any:
+    """A forward that dynamo splits into graphs, each of which `backend` is given once with its first inputs.
+
+    More than the usual 8 graphs of one piece of code are kept, where this version of torch can be told so.
+    """
+    limits = {"recompile_limit": 64, "isolate_recompiles": True}
+    known = inspect.signature(torch.compile).parameters
+    limits = {name: value for name, value in limits.items() if name in known}
+    return torch.compile(forward, backend=backend, **limits)  # type: ignore[call-overload]
+
+
+def settings() -> dict[str, Any]:
+    """The settings of dynamo under which such a forward is called, as far as this version has them.
+
+    What dynamo cannot follow runs as it is, numpy's functions among it; guards look at hooks; and sizes are taken for
+    fixed at first, whatever the user's own settings are.
+    """
+    wanted = {"suppress_errors": True, "trace_numpy": False, "skip_nnmodule_hook_guards": False}
+    wanted.update(error_on_recompile=False, assume_static_by_default=True)
+    return {name: value for name, value in wanted.items() if hasattr(torch._dynamo.config, name)}
 
 
 def fingerprint(traced: Any, inputs: Iterable[Any]) -> str:
