@@ -485,6 +485,17 @@ def test_a_graph_of_dynamo_that_no_kernel_can_be_put_into_is_named(server: Captu
     assert captured.stays_eager[0].reason.endswith(f", and others not: {reason}")
 
 
+def test_where_none_of_dynamo_s_graphs_can_be_captured_the_reason_is_named(server: CaptureServer) -> None:
+    body = (
+        "def forward(self, x):\n    x.add_(1)\n    if x.sum().item() > 1e9:\n        return x.mul_(2)\n"
+        "    return x.mul_(3)"
+    )
+    captured = of(server, model(body))
+    assert captured.graphs == ()
+    reason = captured.stays_eager[0].reason
+    assert reason.endswith("; none of dynamo's graphs of it can be captured: it changes its input in place")
+
+
 def test_numbers_that_are_read_of_tensors_are_not_taken_for_constants(server: CaptureServer) -> None:
     source = model(
         "def forward(self, x):\n    y = torch.tanh(x * 2)\n    top = y.max().item()\n    return y.exp() / top"

@@ -175,6 +175,68 @@ def test_a_capture_without_a_field_is_read_or_refused(path: tuple[Any, ...]) -> 
         assert str(failed).isprintable()
 
 
+FRAGMENT = GRAPH | {
+    "arguments": ["tuple", [["leaf"]]],
+    "keywords": [],
+    "result": ["tuple", [["leaf"], ["leaf"]]],
+    "inputs": GRAPH["inputs"][:3],
+    "fragment": {
+        "fingerprint": "0" * 64,
+        "given": ["weight", "", "seen"],
+        "returned": [[1, 2]],
+        "arguments": ["tuple", [["leaf"], ["leaf"]]],
+        "keywords": ["scale"],
+        "leaves": GRAPH["inputs"][2:],
+    },
+}
+IN_FRAGMENTS = CAPTURE | {"graphs": [FRAGMENT, FRAGMENT]}
+
+
+def test_fragments_of_a_module_have_keys_of_their_own_and_the_arguments_of_its_call() -> None:
+    captured = read(IN_FRAGMENTS)
+    assert [graph.key for graph in captured.graphs] == ["#1", "#2"]
+    first = captured.graphs[0]
+    tree, keywords, leaves = first.called_with
+    assert (tree, keywords) == (GRAPH["arguments"], ("scale",))
+    assert [leaf.name for leaf in leaves] == ["x", "scale"] and [leaf.name for leaf in first.leaves] == ["x"]
+    assert not read(CAPTURE | {"graphs": [FRAGMENT], "eager_ms": 900.0}).contradicts, "it is not the whole model"
+
+
+def test_two_graphs_of_one_module_are_refused() -> None:
+    with pytest.raises(CaptureFailed, match="two graphs of one module"):
+        read(CAPTURE | {"graphs": [GRAPH, GRAPH]})
+
+
+REFUSED_FRAGMENTS: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "names weights that it is not given": (("fragment", "given"), ["", "seen"]),
+    "changes a buffer that it is not given": (("fragment", "given"), ["weight", ""]),
+    "is given more than it takes": (("fragment", "given"), ["weight", "", "", "seen"]),
+    "code for a fingerprint": (("fragment", "fingerprint"), "'); import os"),
+    "code for a path": (("fragment", "given", 0), "weight'); import os"),
+    "returns an input that it does not have": (("fragment", "returned"), [[0, 3]]),
+    "returns in the place of an output that it does not have": (("fragment", "returned"), [[2, 0]]),
+    "a negative place": (("fragment", "returned"), [[0, -1]]),
+    "a place that is no number": (("fragment", "returned"), [["x", 0]]),
+    "a dict for its results": (("result",), ["dict", ["a", "b"], [["leaf"], ["leaf"]]]),
+    "results in results": (("result",), ["tuple", [["tuple", [["leaf"], ["leaf"]]]]]),
+    "a constant without elements": (("inputs", 1, "base64"), ""),
+    "fewer arguments of the call than leaves": (("fragment", "arguments"), ["tuple", [["leaf"]]]),
+    "arguments of the call that are a list": (("fragment", "arguments"), ["list", [["leaf"], ["leaf"]]]),
+    "code for a keyword": (("fragment", "keywords"), ["a=1, b"]),
+    "a weight among the arguments of the call": (("fragment", "leaves", 0), GRAPH["inputs"][0]),
+    "a number among its own arguments": (("inputs", 2), GRAPH["inputs"][3] | {"name": "x"}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_FRAGMENTS)
+def test_a_fragment_that_does_not_fit_is_refused(case: str) -> None:
+    path, junk = REFUSED_FRAGMENTS[case]
+    assert read(IN_FRAGMENTS)
+    with pytest.raises(CaptureFailed) as failed:
+        read(replaced(IN_FRAGMENTS, ("graphs", 0, *path), junk))
+    assert failed.value.stage == "sandbox" and str(failed.value).isprintable()
+
+
 REFUSED: dict[str, tuple[tuple[Any, ...], Any]] = {
     "a name twice": (("graphs", 0, "nodes", 1, "name"), "scaled"),
     "the name of an input": (("graphs", 0, "nodes", 0, "name"), "x"),

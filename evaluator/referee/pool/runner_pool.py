@@ -80,7 +80,8 @@ class Request:
 def calls_compiler(source: str) -> bool:
     """Whether foreign code seems to call torch.compile, whose modules take 100 MB and more than a second to import.
 
-    It decides nothing but where its runner is forked. Code that hides the call imports them itself.
+    It decides where its runner is forked, and what it may hold. Code that hides the call imports them itself, and may
+    not hold more.
     """
     return _CALLS_COMPILER.search(source) is not None
 

@@ -129,6 +129,17 @@ def test_a_plan_spends_nothing_and_names_what_stays_as_it_is(tmp_path: Path) -> 
 
 
 @pytest.mark.docker
+def test_a_plan_says_which_weights_are_of_another_dtype(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    weights = {"scale": ("F16", [1024], bytes(2048)), "out.bias": ("F32", [32], bytes(128))}
+    weights["out.weight"] = ("F32", [32, 1024], bytes(4 * 32 * 1024))
+    (tmp_path / "w.safetensors").write_bytes(state_file(weights))
+    done = command(tmp_path, "model", "net.py", "--plan", "--state", "w.safetensors")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "note       1 of the 3 weights is float16 in the file and float32 in the model" in done.stdout
+
+
+@pytest.mark.docker
 def test_weights_of_another_model_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     (tmp_path / "w.safetensors").write_bytes(weights_file({"scale": [1024], "out.weight": [32, 512]}))

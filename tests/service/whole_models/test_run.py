@@ -207,7 +207,8 @@ def get_init_inputs():
 def test_a_model_that_cannot_be_exported_gets_kernels_in_the_graphs_that_dynamo_makes_of_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with begun(monkeypatch, tmp_path, capture_of(BRANCHING), [2.0], source=BRANCHING) as (run_id, settings, store):
+    captured = json.dumps(json.loads(capture_of(BRANCHING)) | {"notes": ["two | weights"]})
+    with begun(monkeypatch, tmp_path, captured, [2.0], source=BRANCHING) as (run_id, settings, store):
         report = carry_out(run_id, settings, store)
         assert (report.run.status, report.run.stage) == (JobStatus.DONE, "done")
         assert report.run.kept is not None and len(report.run.kept) >= 2
@@ -219,6 +220,7 @@ def test_a_model_that_cannot_be_exported_gets_kernels_in_the_graphs_that_dynamo_
         assert len(tasks) == len(report.run.regions)
     text = (tmp_path / "faster" / "model.py").read_text()
     assert "A part of the forward of the model" in text and "_kw_Fragments" in text
+    assert "\nNote: two \\| weights.\n" in (tmp_path / "faster" / "report.md").read_text()
 
 
 def plan_for(captures: list[bytes], folder: Path) -> Plan:

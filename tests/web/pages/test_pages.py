@@ -852,6 +852,15 @@ def test_code_that_stays_as_it_is_is_named_with_the_reason(fresh):
     assert "the model itself Net data-dependent control flow" in fresh.get(f"/models/{run}").text
 
 
+def test_what_a_capture_notes_is_shown(fresh):
+    made = seeded_store.Seeded(fresh.deps.store)
+    plan = {"eager_ms": 2.0, "notes": [f"1 of the 3 weights is float16 {seeded_store.SCRIPT}"]}
+    run = seeded_store.model_run(made, "net", plan=plan)
+    page = fresh.get(f"/models/{run}")
+    assert "Note: 1 of the 3 weights is float16" in page.text
+    assert seeded_store.SCRIPT not in page.answer.text
+
+
 def test_a_model_whose_proof_failed_is_not_called_proven(fresh):
     made = seeded_store.Seeded(fresh.deps.store)
     run = seeded_store.model_run(made, "net")
