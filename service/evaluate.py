@@ -23,6 +23,7 @@ from service.jobs.persistence import save_evaluation, save_task
 from service.settings import Settings
 from service.tasks import find_task
 from service.weights import read_state
+from tasks.native_candidate import SUFFIXES, python_candidate
 from tasks.outcomes import Verdict, is_disqualifying, is_ranked
 from tasks.restrict import restrict
 from tasks.task import Task
@@ -70,7 +71,7 @@ def evaluate_file(
     task = restrict(find_task(ref, store=store), domain)
     yield from evaluate_source(
         task,
-        read_candidate(candidate),
+        candidate_for(task, candidate),
         origin=str(candidate),
         settings=settings,
         store=store,
@@ -175,6 +176,17 @@ def _evaluate(
             jobs.finish_job(session, job_id, owner, status=status, stop_reason=cancel.reason)
     with store.read() as session:
         return Evaluated(evaluation, results.get_evaluation(session, evaluation_id))
+
+
+def candidate_for(task: Task, path: Path) -> str:
+    """The Python of the candidate in this file for a task; C or C++ is made into it (`tasks.native_candidate`).
+
+    Raises:
+        BadRequest: as `read_candidate`.
+        TaskError: the task takes no candidate in C or C++ of that form.
+    """
+    source = read_candidate(path)
+    return python_candidate(task, source, path) if path.suffix in SUFFIXES else source
 
 
 def read_candidate(path: Path) -> str:

@@ -16,6 +16,7 @@ from tasks.source_kernel import SourceKernel
 from tasks.task import Task, TaskError
 from tasks.text import read_source, task_error
 from tasks.translate import bring_kernel, read_kernel_file
+from tasks.tvm_kernel import Record, read_records
 
 KINDS = ("kernelbench", "multikernelbench", "hpctranscompile")
 MAX_FILES = 5000
@@ -23,8 +24,7 @@ _LEVEL = re.compile(r"level([1-9][0-9]?)")
 _FENCE = re.compile(r"```[a-z+]*\n(.*)\n```", re.DOTALL)
 _TITLES = {"kernelbench": "KernelBench", "hpctranscompile": "HPCTransCompile"}
 _FUNCTIONALS = "EvalEngine/torch_functionals"
-_RECORDS = ("IndependentOperator", "ComputationGraph", "ModelBuildingBlock")
-_NO_REFERENCE = "holds kernels without a PyTorch op that says what is right, and without their launches"
+_RECORDS = {"IndependentOperator": "operators", "ComputationGraph": "graphs", "ModelBuildingBlock": "blocks"}
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -43,8 +43,9 @@ def read_clone(kind: str, root: Path) -> list[ClonedFile]:
     KernelBench: `KernelBench/level1/*.py` and so on, as suites `kernelbench-level1`. MultiKernelBench:
     `reference/CATEGORY/*.py`, as suites `multikernelbench-CATEGORY` of that category. `root` may be the clone or the
     folder that holds the levels or categories. HPCTransCompile: `EvalEngine/torch_functionals/level1/*.py` with the
-    CUDA kernel of the same name in `KernelBench_c/level1`, as suites `hpctranscompile-level1`. The JSON files of its
-    folder `HPCTransEval` hold kernels alone, which nothing judges, so each is a file with a problem.
+    CUDA kernel of the same name in `KernelBench_c/level1`, as suites `hpctranscompile-level1`. The records of the JSON
+    files in its folder `HPCTransEval` become ops with a kernel in C as the reference (`tasks.tvm_kernel`), as suites
+    `hpctranscompile-operators`, `-graphs` and `-blocks`.
 
     Raises:
         TaskError: it is not such a clone, or it holds more than `MAX_FILES` files.
@@ -68,9 +69,33 @@ def read_clone(kind: str, root: Path) -> list[ClonedFile]:
             kernel = None if kernels is None else kernels / folder.name / f"{path.stem}.cu"
             found.append(_read(path, top, suite, category, kernel))
     if kernels is not None:
-        names = (f"HPCTransEval/{name}.json" for name in _RECORDS)
-        found += [ClonedFile(name, problem=_NO_REFERENCE) for name in names if (root / name).exists()]
+        for file, suite in _RECORDS.items():
+            found += _read_file_of_records(root / "HPCTransEval" / f"{file}.json", f"{kind}-{suite}")
     return found
+
+
+def _read_file_of_records(path: Path, suite: str) -> list[ClonedFile]:
+    """The ops of a file of records; none if there is no such file."""
+    where = f"HPCTransEval/{path.name}"
+    if path.is_symlink() or path.parent.is_symlink():
+        return [ClonedFile(where, problem="is a link, which is not followed")]
+    if not path.exists():
+        return []
+    try:
+        return [_of_record(record, f"{where}#{record.number}", suite) for record in read_records(path)]
+    except TaskError as error:
+        return [ClonedFile(where, problem=_without_place(str(error), str(path), where))]
+
+
+def _of_record(record: Record, where: str, suite: str) -> ClonedFile:
+    if record.problem:
+        return ClonedFile(where, problem=record.problem)
+    try:
+        return ClonedFile(
+            where, task_from_source(record.source, name=f"{record.number}_{record.name}", suite=suite, where=where)
+        )
+    except TaskError as error:
+        return ClonedFile(where, problem=_without_place(str(error), where))
 
 
 def _levels(tops: Sequence[Path], root: Path, kind: str, shown: str) -> tuple[Path, list[tuple[Path, str, str | None]]]:

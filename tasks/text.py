@@ -29,8 +29,8 @@ def task_error(where: str, what: str, remedy: str, *, line: int | None = None) -
     return TaskError("".join(char if char.isprintable() else ascii(char)[1:-1] for char in text))
 
 
-def read_source(path: Path, *, what: str = ".py file") -> bytes:
-    """Read a task file, at most up to the bound, and only if it is a regular file. Errors ask for a `what`.
+def read_source(path: Path, *, what: str = ".py file", at_most: int = MAX_SOURCE_BYTES) -> bytes:
+    """Read a task file, at most up to the bound in bytes, and only if it is a regular file. Errors ask for a `what`.
 
     Raises:
         TaskError: the file is missing, a directory, a device or pipe, unreadable, or too large.
@@ -50,13 +50,13 @@ def read_source(path: Path, *, what: str = ".py file") -> bytes:
             raise task_error(where, "is a directory", f"name one {what} in it")
         if not stat.S_ISREG(mode):
             raise task_error(where, "is not a regular file", f"name a {what}")
-        source = _read_bounded(descriptor)
+        source = _read_bounded(descriptor, at_most)
     except OSError as error:
         raise task_error(where, f"cannot be read ({error.strerror})", "check the file and its permissions") from None
     finally:
         os.close(descriptor)
-    if len(source) > MAX_SOURCE_BYTES:
-        raise _too_large(where)
+    if len(source) > at_most:
+        raise _too_large(where, at_most)
     return source
 
 
@@ -93,9 +93,9 @@ def decode_source(source: str | bytes, where: str) -> str:
     return text
 
 
-def _read_bounded(descriptor: int) -> bytes:
+def _read_bounded(descriptor: int, at_most: int) -> bytes:
     parts: list[bytes] = []
-    while sum(map(len, parts)) <= MAX_SOURCE_BYTES and (part := os.read(descriptor, MAX_SOURCE_BYTES + 1)):
+    while sum(map(len, parts)) <= at_most and (part := os.read(descriptor, at_most + 1)):
         parts.append(part)
     return b"".join(parts)
 
@@ -112,5 +112,5 @@ def _refuse_other_encoding(data: bytes, where: str) -> None:
         )
 
 
-def _too_large(where: str) -> TaskError:
-    return task_error(where, f"is over {MAX_SOURCE_BYTES // 1024} KiB", "cut it down to the one op to optimize")
+def _too_large(where: str, at_most: int = MAX_SOURCE_BYTES) -> TaskError:
+    return task_error(where, f"is over {at_most // 1024} KiB", "cut it down to the one op to optimize")

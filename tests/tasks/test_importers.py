@@ -321,10 +321,10 @@ def test_tasks_of_hpctranscompile_bring_the_kernels_that_are_to_be_translated(hp
 def test_what_brings_no_kernel_or_no_reference_is_refused_with_why(hpctranscompile: Path, store: Store) -> None:
     found = import_clone("hpctranscompile", hpctranscompile, store=store)
     refused = {Path(each.where).name: each.problem for each in found if each.status == "refused"}
-    assert sorted(refused) == ["1_Latin.py", "3_Alone.py", "IndependentOperator.json"]
+    assert sorted(refused) == ["1_Latin.py", "3_Alone.py", "IndependentOperator.json#1"]
     assert "3_Alone.cu: no such file" in refused["3_Alone.py"]
     assert "1_Latin.cu: is not UTF-8" in refused["1_Latin.py"]
-    assert "without a PyTorch op that says what is right" in refused["IndependentOperator.json"]
+    assert refused["IndependentOperator.json#1"] == "has no text 'c_code'"
     assert find_task("hpctranscompile-level1/1_Double_", store=store, files=False).name == "1_Double_"
 
 

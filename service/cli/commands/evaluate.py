@@ -19,7 +19,13 @@ def add_to(app: typer.Typer) -> None:
 
 def evaluate(
     op: Op,
-    candidate: Annotated[Path, typer.Argument(metavar="CANDIDATE", help="A .py file that defines ModelNew.")],
+    candidate: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CANDIDATE",
+            help="A .py file that defines ModelNew; a .cpp or .c file with a kernel (docs/batches.md).",
+        ),
+    ],
     platform: Platform = None,
     sandbox: SandboxName = None,
     image: Annotated[str | None, typer.Option(help="Docker image of the sandbox.")] = None,

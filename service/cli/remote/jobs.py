@@ -12,9 +12,10 @@ from service.cancellation import CancelToken
 from service.cli.job_output import finish, show_results
 from service.cli.output import note
 from service.cli.progress import show_progress
+from service.cli.remote.tasks import find_task_at_server
 from service.client.server import ServerClient, open_server
 from service.errors import BadRequest, Unavailable
-from service.evaluate import check_rules, read_candidate
+from service.evaluate import candidate_for, check_rules, read_candidate
 from service.jobs.export import Exported, check_target, report_path, write_whole
 from service.jobs.journal import Observer
 from service.jobs.query import JobDetails
@@ -22,6 +23,7 @@ from service.jobs.run import JobReport
 from service.settings import Settings
 from service.submissions.jobs import OPTIONS
 from tasks.load import load_task, names_file
+from tasks.native_candidate import SUFFIXES
 from tasks.restrict import restrict, restricted_ref
 
 DETACHED = 130
@@ -115,6 +117,9 @@ def evaluate_at_server(
     refuse_flags(server_flags)
     check_rules(() if options.get("tolerance") is None else (options["tolerance"],))
     body = {**task_request(op, domain), **options, "candidate": read_candidate(candidate)}
+    if candidate.suffix in SUFFIXES:
+        task = load_task(Path(op)) if names_file(op) else find_task_at_server(op, settings)
+        body["candidate"] = candidate_for(task, candidate)
     if "platform" in settings.model_fields_set:
         body["platform"] = settings.platform
     results: list[Mapping[str, Any]] = []
