@@ -30,6 +30,9 @@ MAX_DIMENSIONS = 8
 MAX_PARAMETERS = 64
 _KERNEL = re.compile(r"\s*void\s+default_function_kernel\(([^()]*)\)\s*\{")
 _PARAMETER = re.compile(r"(float|int32_t|int8_t)\* ([A-Za-z_][A-Za-z0-9_]{0,99})")
+_ALIAS = re.compile(r"\s*(\w+) = T\.Buffer\(.*data=(\w+)(?:\.data)?\)\s*$")
+_INDEXED = re.compile(r"\b([A-Za-z_]\w*)\[")
+_WRITTEN = re.compile(r"\s*[A-Za-z_]\w*\[.*\] = ")
 _DTYPES = {"float32": "float", "int32": "int32_t", "bool": "int8_t"}
 _NOTES = (
     "TVM wrote it. Its launch is not recorded: a block has as many threads as __launch_bounds__ says, and the blocks "
@@ -136,29 +139,47 @@ def _op(record: Any, number: int, file: str) -> str:
 def read_parameters(c_code: str, ir_code: str) -> tuple[Parameter, ...]:
     """The parameters of a kernel in the order of callers: inputs, then outputs.
 
-    A parameter is an output if the C assigns to it and it comes after all that are only read. The first is an input.
+    C and intermediate code may number their parameters differently. Both are the same program, so the parameters that
+    are written are those of the other code in the order in which they are first used, and so are those that are only
+    read. One that the kernel does not use is an input all the same. What follows the last that is only read is an
+    output; the first is an input.
 
     Raises:
         _Unusable: C and intermediate code do not fit together, or have parts that are not known here.
     """
-    named = dict(_c_parameters(c_code))
-    body = c_code[c_code.index("{") :]
-    found: list[tuple[str, str, tuple[int, ...]]] = []
-    for name, dtype, shape in _buffers(ir_code):
-        in_c = next((each for each in (name, f"{name}_1") if each in named), None)
-        if in_c is not None and named[in_c] != _DTYPES[dtype]:
-            raise _Unusable(f"its parameter {name} is {dtype} in one code and {named[in_c]} in the other")
-        found.append((in_c or name, dtype, shape))
-    missing = set(named) - {name for name, _, _ in found}
-    if missing:
-        raise _Unusable(f"its intermediate code has no parameter {min(missing)}")
-    assigned = [bool(re.search(rf"\b{re.escape(name)}\[.*\] = ", body)) for name, _, _ in found]
-    inputs = max((place + 1 for place, written in enumerate(assigned) if not written), default=1)
-    if inputs == len(found):
+    types, buffers = dict(_c_parameters(c_code)), _buffers(ir_code)
+    names = {name for name, _, _ in buffers}
+    of_c = _uses(c_code[c_code.index("{") :], set(types))
+    of_ir = _uses(ir_code[ir_code.index("def main(") :].partition("):\n")[2], names)
+    if [len(group) for group in of_c] != [len(group) for group in of_ir] or sum(map(len, of_c)) != len(types):
+        raise _Unusable("its C uses other parameters than its intermediate code")
+    in_c = dict(zip(of_ir[0] + of_ir[1], of_c[0] + of_c[1], strict=True))
+    for name, dtype, _ in buffers:
+        if name in in_c and types[in_c[name]] != _DTYPES[dtype]:
+            raise _Unusable(f"its parameter {name} is {dtype} in one code and {types[in_c[name]]} in the other")
+    inputs = max((place + 1 for place, (name, _, _) in enumerate(buffers) if name not in of_ir[0]), default=1)
+    if inputs == len(buffers):
         raise _Unusable("its kernel has no output")
     return tuple(
-        Parameter(name, dtype, shape, is_output=place >= inputs) for place, (name, dtype, shape) in enumerate(found)
+        Parameter(in_c.get(name, f"unused_{place}"), dtype, shape, is_output=place >= inputs)
+        for place, (name, dtype, shape) in enumerate(buffers)
     )
+
+
+def _uses(body: str, names: set[str]) -> tuple[list[str], list[str]]:
+    """Of these parameters, those that a body of either code writes to and those that it only reads, by first use."""
+    owner = {name: name for name in names}
+    seen: list[str] = []
+    written: set[str] = set()
+    for line in body.splitlines():
+        if alias := _ALIAS.match(line):
+            owner[alias[1]] = owner.get(alias[2], alias[2])
+            continue
+        used = [owner.get(name, "") for name in _INDEXED.findall(line)]
+        seen += [name for name in dict.fromkeys(used) if name in names and name not in seen]
+        if used and _WRITTEN.match(line):
+            written.add(used[0])
+    return [name for name in seen if name in written], [name for name in seen if name not in written]
 
 
 def _c_parameters(c_code: str) -> list[tuple[str, str]]:
@@ -268,12 +289,13 @@ def _generators(parameters: tuple[Parameter, ...], c_code: str) -> str:
 def module_source(name: str, c_code: str, parameters: tuple[Parameter, ...]) -> str:
     """The source of a module of this name that calls a kernel in C, with the constants and functions that it needs."""
     order = [each for each, _ in _c_parameters(c_code)]
+    written, _ = _uses(c_code[c_code.index("{") :], set(order))
     inputs = [each.name for each in parameters if not each.is_output]
     outputs = [each for each in parameters if each.is_output]
     signature = ", ".join(f"in_{each}" for each in inputs)
     lines = [f"        tensors = {{{', '.join(f'{each!r}: in_{each}.contiguous()' for each in inputs)}}}"]
     for parameter in parameters:
-        if not parameter.is_output and re.search(rf"\b{re.escape(parameter.name)}\[.*\] = ", c_code):
+        if not parameter.is_output and parameter.name in written:
             lines.append(
                 f"        tensors[{parameter.name!r}] = tensors[{parameter.name!r}].clone()  # it is written to"
             )

@@ -39,6 +39,15 @@ class Module:
     @T.prim_func
     def main(data: T.Buffer((60, 100), "float32"), places: T.Buffer((2,), "int32"), compute: OUT):
         T.func_attr({"tir.noalias": T.bool(True)})
+        wide = T.allocate([6000], "float32", "global")
+        wide_1 = T.Buffer((6000,), data=wide)
+        data_1 = T.Buffer((6000,), data=data.data)
+        for i in T.parallel(6000):
+            wide_1[i] = T.max(T.exp(data_1[i]), T.float32(1.5))
+        for i in range(6000):
+            if i < 6000:
+                compute_1 = T.Buffer((6000,), data=compute.data)
+                compute_1[i] = wide_1[i] * T.float32(4) + data_1[places[i % 2]]
 """.replace("OUT", 'T.Buffer((60, 100), "float32")')
 CUDA = 'extern "C" __global__ void default_function_kernel(float* compute, float* data, int* places) {}\n'
 
@@ -102,13 +111,31 @@ def test_inputs_of_other_shapes_are_refused_by_the_op(tmp_path: Path) -> None:
         module.Model()(torch.rand(61, 100), torch.zeros(2, dtype=torch.int32))
 
 
+def short_ir(parameters: str, *lines: str) -> str:
+    body = "".join(f"        {line}\n" for line in lines)
+    return f"class Module:\n    def main({parameters}):\n{body}"
+
+
+def test_parameters_that_the_two_codes_number_differently_are_those_of_the_same_use(tmp_path: Path) -> None:
+    code = (
+        "void default_function_kernel(float* out, float* ph, float* ph_1) {\n"
+        "  out[0] = ph[0] - ph_1[0];\n  out[1] = ph[1] - ph_1[1];\n}\n"
+    )
+    one = 'T.Buffer((2,), "float32")'
+    parameters = f"ph: {one}, ph_1: {one}, ph_2: {one}, out: {one}"
+    lines = ("a = T.Buffer((2,), data=ph_2.data)", "out[0] = a[0] - ph[0]", "out[1] = a[1] - ph[1]")
+    module = executed(op_of(tmp_path, c_code=code, ir_code=short_ir(parameters, *lines)).source)
+    first, unused, third = torch.tensor([1.0, 2.0]), torch.tensor([9.0, 9.0]), torch.tensor([10.0, 20.0])
+    assert len(module.get_inputs()) == 3
+    assert module.Model()(first, unused, third).tolist() == [9.0, 18.0]
+
+
 def test_an_input_that_the_kernel_writes_to_is_left_as_it_was(tmp_path: Path) -> None:
     code = (
         "void default_function_kernel(float* data, float* out) {\n  data[0] = 7.0f;\n  out[0] = data[0] + data[1];\n}\n"
     )
-    ir = IR_CODE.replace(
-        IR_CODE[IR_CODE.index("data:") : IR_CODE.index("):\n        T.func")],
-        'data: T.Buffer((2,), "float32"), out: T.Buffer((), "float32")',
+    ir = short_ir(
+        'data: T.Buffer((2,), "float32"), out: T.Buffer((), "float32")', "data[0] = 7", "out[0] = data[0] + data[1]"
     )
     module = executed(op_of(tmp_path, c_code=code, ir_code=ir).source)
     data = torch.tensor([1.0, 2.0])
@@ -145,13 +172,14 @@ def changed_ir(old: str, new: str) -> dict[str, str]:
         ({"c_code": C_CODE + "\0"}, "holds a null byte"),
         ({"c_code": "int main() {}"}, "does not begin with the function default_function_kernel"),
         ({"c_code": C_CODE.replace("float* data", "half* data")}, "has a parameter 'half* data'"),
-        ({"c_code": C_CODE.replace("compute", "other")}, "no parameter other"),
-        ({"c_code": C_CODE.replace("compute[i] =", "wide[i] =")}, "has no output"),
+        ({"c_code": C_CODE.replace("compute[i] =", "wide[i] =")}, "uses other parameters than its intermediate code"),
+        ({"c_code": C_CODE.replace(", int32_t* places", "")}, "uses other parameters than its intermediate code"),
+        (changed_ir("compute_1[i] = ", "x = compute_1[i] + "), "uses other parameters than its intermediate code"),
         ({"cuda_code": "x" * 70_000}, "over 64 KiB"),
         (changed_ir("def main", "def start"), "no one function main"),
         (changed_ir("(60, 100)", "(60, -1)"), "no buffer that is known"),
         (changed_ir("(60, 100)", "open('x')"), "no buffer that is known"),
-        (changed_ir('"int32"', '"float32"'), "is float32 in one code and int32_t in the other"),
+        (changed_ir('"int32"', '"bool"'), "is bool in one code and int32_t in the other"),
         (changed_ir('"float32"', '"float8"'), "no buffer that is known"),
         (changed_ir("class Module:", "class"), "cannot be parsed"),
         (changed_ir("T.bool(True)", "(" * 4000 + ")" * 4000), "cannot be parsed"),
