@@ -337,7 +337,8 @@ class Examination:
         try:
             want = ask_reference(self.pool, self.reference, inputs, evidence, first=evidence.expected is None)
         except Finding as finding:
-            if family.startswith((input_families.GENERATED, input_families.GROUP)) or finding.code is not None:
+            owned = family.startswith((input_families.GENERATED, input_families.GROUP))
+            if owned or finding.code is not None or self.reference.has_ended:
                 raise
             return None, f"the reference does not take them: {finding.message.rpartition(': ')[2][:120]}"
         return want, says_nothing(family, want, evidence)
@@ -346,6 +347,9 @@ class Examination:
         """Why the reference does not take these integers; empty if it does.
 
         A separate runner tries the call: indexes or sizes may be among the integers, and these can end a process.
+
+        Raises:
+            Finding: the candidate hoards what the trial needs, or no process can be made for it.
         """
         try:
             probe = self.pool.start_model("probe", self.pool.request.task_source, "Model")
@@ -354,6 +358,10 @@ class Examination:
             finally:
                 self.pool.stop(probe)
         except RunnerFailed as failure:
+            if failure.for_memory or failure.kind == "no_room":
+                self.pool.check_hoarding()
+            if failure.kind == "no_room":
+                raise of_task(failure, doing="a trial of integers") from None
             return f"the reference does not take them: {failure.message[:120]}"
         return ""
 

@@ -239,6 +239,13 @@ def _leaves_of(tree: Tree) -> list[Any]:
     return found if len(found) <= _MOST_LEAVES else []
 
 
+def _is_for_memory(failure: Finding | RunnerFailed) -> bool:
+    """Whether the reference failed for want of memory, which says nothing of the inputs that it takes."""
+    if isinstance(failure, RunnerFailed):
+        return failure.for_memory or failure.kind == "out_of_memory"
+    return failure.code == "out_of_memory"
+
+
 @dataclass
 class _Trial:
     """Calls of the reference and of the candidate on one neighbour after the other."""
@@ -262,9 +269,15 @@ class _Trial:
             if 3 * inputs.nbytes > self.pool.memory_bytes // 3:
                 return UNTRIED, "too large for the sandbox's memory"
             try:
-                self._prepare(self.reference, inputs)
-                want = ask_reference(self.pool, self.reference, inputs, evidence, first=False)
+                reference = self._reference()
+            except RunnerFailed as failure:
+                return UNTRIED, f"no process of the reference could be made: {failure.message[:120]}"
+            try:
+                self._prepare(reference, inputs)
+                want = ask_reference(self.pool, reference, inputs, evidence, first=False)
             except (Finding, RunnerFailed) as failure:
+                if _is_for_memory(failure):
+                    return UNTRIED, "too large for the sandbox's memory"
                 reason = f"the reference does not take them: {failure.message.rpartition(': ')[2][:120]}"
                 continue
             if silent := says_nothing(neighbour.name, want, evidence):
@@ -298,6 +311,17 @@ class _Trial:
             self.pool.load_state(handle)
         buffer = self.pool.platform.input_buffer(bytes_needed(inputs.tree) + skew_bytes, 1)
         handle.attach(Misaligned(buffer, skew_bytes) if skew_bytes else buffer)
+
+    def _reference(self) -> RunnerHandle:
+        """The reference's runner; a fresh one if a neighbour has ended it, so that the next ones are tried, too.
+
+        Raises:
+            RunnerFailed: none can be made.
+        """
+        if self.reference.has_ended:
+            self.pool.stop(self.reference)
+            self.reference = self.pool.start_model("reference", self.pool.request.task_source, "Model")
+        return self.reference
 
     def _candidate(self) -> RunnerHandle:
         if self.candidate is None:

@@ -61,7 +61,7 @@ def ask_reference(
         shared = call_outputs.shared_outputs(reference, call.outputs)
         if first:
             evidence.expected = call.outputs
-            evidence.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
+            evidence.output_bytes = pool.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
             evidence.mutated = set(after)
             evidence.shared = shared
             evidence.numbers = {path for path, leaf in flatten(call.outputs).items() if isinstance(leaf, float)}

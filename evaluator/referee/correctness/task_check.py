@@ -83,7 +83,7 @@ def _inspect(
             warnings.append(f"a call takes {call_s:.1f} s in the emulation: give it smaller inputs")
     else:
         facts["eager_ms"] = round(call_s * 1e3, 4)
-    facts["memory_mb"] = _peak_memory_mb(reference.pid)
+    facts["memory_mb"] = reference.look(_peak_memory_mb)
 
 
 def _dependence(

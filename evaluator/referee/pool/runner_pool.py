@@ -19,10 +19,10 @@ from ..errors import MORE_MEMORY, Finding, RunnerFailed, of_task
 from ..isolation import exhaustion
 from ..isolation.calls import copy_value
 from ..isolation.handle import FOREIGN_ROLES, RunnerHandle, RunnerShared
+from ..isolation.memory_kills import MemoryKills
 from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
 from ..protocol import input_families
-from ..protocol.framing import WireError
 from ..protocol.gpu_checks import ARCHITECTURES
 from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, bytes_needed
@@ -34,6 +34,13 @@ _NO_BASELINE = (
     "(platforms cuda and triton); write class Model beside the kernel for others"
 )
 _CALLS_COMPILER = re.compile(r"torch\s*\.\s*compile\b|from torch import[^\n]*\bcompile\b|torch\._dynamo|\.compile\(\)")
+# What a candidate may hold beyond what eager holds: so many times its outputs (whose memory may wait to be used again),
+# twice its inputs and parameters (kept in another form, say), and a workspace.
+HELD_OUTPUTS = 8
+WORKSPACE_BYTES = 64 << 20
+COMPILER_BYTES = 64 << 20
+"""Besides, for a candidate that calls torch.compile: 129 MiB more than eager were seen for a small op in all."""
+_PROCESS_BYTES = 256 << 20  # that a runner of eager's holds, besides tensors
 _FIRST_UID = 20001  # each runner gets a uid of its own, so that it cannot reach another's files or processes
 
 
@@ -97,6 +104,7 @@ class RunnerPool:
     seeds: Seeds = field(default_factory=Seeds)
     platform: Platform = field(init=False)
     account: Account = field(init=False)
+    kills: MemoryKills = field(default_factory=MemoryKills)
     locks: tuple[threading.Lock, threading.Lock] = field(default_factory=lambda: (threading.Lock(), threading.Lock()))
     running: list[RunnerHandle] = field(default_factory=list)
     uids: Iterator[int] = field(default_factory=lambda: itertools.count(_FIRST_UID))
@@ -105,6 +113,7 @@ class RunnerPool:
     state: tuple[Tree, list[torch.Tensor]] | None = None  # the state that every runner is given
     names_of: dict[str, state_check.Names] = field(default_factory=dict)  # of foreign models' tensors, by role
     input_bytes: int = 0
+    output_bytes: int = 0  # of the reference's outputs, once it has been called
     smaller: Smaller | None = None  # how all inputs are made smaller than the task's
     kernel_built: str = field(init=False)  # what the kernel that is the reference was built to; packed, or empty
     peaks: dict[str, float] = field(default_factory=dict)  # the points that were measured, in this evaluation
@@ -144,7 +153,7 @@ class RunnerPool:
         else:
             try:
                 handle = self._fork(self.compiler_fork_server, role, source)
-            except (OSError, WireError):
+            except RunnerFailed:
                 if role == "compile":
                     raise
                 # The compiler's modules cannot be imported here. The candidate may do without.
@@ -161,15 +170,19 @@ class RunnerPool:
             self.platform,
             self.account,
             self.locks[fork_server is not self.fork_server],
+            self.kills,
         )
         return RunnerHandle(shared, role, next(self.uids), source)
 
     def stop(self, *handles: RunnerHandle) -> None:
         """Kill runners and all processes that they started. They end side by side: giving memory back takes a while.
 
+        Those that have been stopped before are passed over.
+
         Raises:
             Finding: a process could not be killed.
         """
+        handles = tuple(handle for handle in handles if handle in self.running)
         self.kill(*handles)
         left = []
         for handle in handles:
@@ -197,6 +210,7 @@ class RunnerPool:
         Raises:
             Finding: a candidate did, or the sandbox is short of it in any case. The candidate has been stopped.
         """
+        self._check_memory()
         for handle in [handle for handle in self.running if handle.role == "champion"]:
             self.stop(handle)  # what it holds is no fault of the candidate
         before = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID)
@@ -212,6 +226,32 @@ class RunnerPool:
         if lacking := exhaustion.short(after):
             text = "the sandbox is short of " + exhaustion.named(lacking)
             raise Finding("sandbox_error", text)
+
+    def _check_memory(self) -> None:
+        """Check that no candidate was why the sandbox had no memory left for others, if the kernel killed any process.
+
+        Raises:
+            Finding: memory ran out in the candidate's own turn, or it holds more than a candidate may.
+        """
+        if not self.kills.count():
+            return
+        if self.kills.in_turns["candidate"]:
+            text = "the sandbox's memory ran out while the candidate ran: the kernel killed a process"
+            raise Finding("out_of_memory", text, "memory")
+        if self.kills.in_turns["champion"]:
+            text = "the sandbox's memory ran out while the candidate to compare with ran: the kernel killed a process"
+            raise Finding("sandbox_error", text, "out_of_memory")
+        held = sum(self.platform.held_bytes(handle) for handle in self.running if handle.role == "candidate")
+        if self.state is not None and held > self.may_hold_bytes(_PROCESS_BYTES):
+            text = f"the candidate held {held >> 20} MiB of memory, which left too little for others"
+            raise Finding("out_of_memory", text, "memory")
+
+    def may_hold_bytes(self, eager_bytes: int) -> int:
+        """What a candidate may hold: what eager holds, and more of what it is given and returns."""
+        assert self.state is not None
+        given = self.input_bytes + sum(content.numel() for content in self.state[1])
+        allowed = eager_bytes + HELD_OUTPUTS * self.output_bytes + 2 * given + WORKSPACE_BYTES
+        return allowed + (COMPILER_BYTES if calls_compiler(self.request.candidate_source) else 0)
 
     def stop_all(self) -> None:
         """Kill all remaining runners. Errors are ignored, because the verdict is settled."""

@@ -6,6 +6,7 @@ nothing.
 """
 
 import contextlib
+import errno
 import gc
 import importlib.util
 import mmap
@@ -357,7 +358,8 @@ def failure(error: BaseException) -> framing.Message:
     """The answer to a failed command: the kind of the failure, one line, and the end of the traceback."""
     kind = "error"
     text = str(error)
-    if isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:
+    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    if refused or isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:
         kind = "out_of_memory"
     elif isinstance(error, TreeError):
         kind = "output"

@@ -13,7 +13,7 @@ import torch
 
 from ..correctness import call_outputs
 from ..correctness.findings import Evidence
-from ..errors import ChampionFailed, Finding, RunnerFailed, of_candidate, of_failure, of_task
+from ..errors import ChampionFailed, CompileFailed, Finding, RunnerFailed, of_candidate, of_failure, of_task
 from ..isolation.calls import Call, InputSet
 from ..isolation.handle import FOREIGN_ROLES, RunnerHandle
 from ..pool.input_supply import InputSupply
@@ -82,9 +82,7 @@ class ProcessSet:
         before: list[list[SpotCheck]] = [[] for _ in fresh]  # those before each timed call
         for spot_check in due:
             before[int(spot_check.after * len(before))].append(spot_check)
-        baselines = [handle for handle in self.runners.values() if handle.role not in FOREIGN_ROLES]
-        platform = self.pool.platform
-        disturbances = [platform.disturbance(handle) for handle in baselines]
+        disturbances = self._disturbances()
         half = len(fresh) // 2
         for warm, turn in enumerate((range(half), range(half, len(fresh)))):
             self._states = {"eager": [], "candidate": []} if next(self.checked) else {}
@@ -113,10 +111,19 @@ class ProcessSet:
             for spot_check in due:
                 spot_check.judge(self.evidence)
         done.even = not any(
-            platform.is_disturbed(before, platform.disturbance(handle))
-            for handle, before in zip(baselines, disturbances, strict=True)
+            self.pool.platform.is_disturbed(before, after)
+            for before, after in zip(disturbances, self._disturbances(), strict=True)
         )
         return done
+
+    def _disturbances(self) -> list[float]:
+        """The counter of each baseline."""
+        found = []
+        for variant, handle in self.runners.items():
+            if handle.role not in FOREIGN_ROLES:
+                with blame(variant):
+                    found.append(handle.disturbance())
+        return found
 
     def call(self, variant: str, inputs: InputSet) -> Call:
         """One call with all else stopped."""
@@ -200,6 +207,7 @@ def blame(variant: str) -> Iterator[None]:
     Raises:
         Finding: the runner failed.
         ChampionFailed: the champion did, or left something behind that a candidate would be refused for.
+        CompileFailed: the baseline torch.compile did.
     """
     try:
         yield
@@ -214,4 +222,6 @@ def blame(variant: str) -> Iterator[None]:
             raise ChampionFailed(failure.message) from None
         if variant == "candidate":
             raise of_candidate(failure, building=False, doing="a timed call") from None
+        if variant == "compile":
+            raise CompileFailed(failure) from None
         raise of_task(failure, doing=f"a timed call ({variant})") from None

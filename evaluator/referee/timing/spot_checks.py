@@ -5,7 +5,6 @@ some alike. So some calls of each process set, at places that nobody can foresee
 are judged as in the correctness stage; their time does not count.
 """
 
-import contextlib
 import functools
 import random
 import time
@@ -273,7 +272,7 @@ def _families(evidence: Evidence, rng: random.Random) -> list[str]:
 def _make(
     pool: RunnerPool, reference: RunnerHandle, evidence: Evidence, family: str, rng: random.Random, *, some: bool = True
 ) -> SpotCheck | None:
-    with contextlib.suppress(Finding):
+    try:
         # Where some change has been tried on a process of its own, this one is no other.
         alike = input_families.may_end_a_process(family, [row.dtype for row in evidence.input_rows])
         inputs = input_supply.make_inputs(pool, reference, family, some=some and not alike, alike=alike)
@@ -281,6 +280,9 @@ def _make(
             want = ask_reference(pool, reference, inputs, evidence, first=False)
             if not says_nothing(family, want, evidence):
                 return SpotCheck(family, inputs, want, rng.random())
+    except Finding:
+        if reference.has_ended:
+            raise
     return None
 
 
