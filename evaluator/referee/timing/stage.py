@@ -96,7 +96,7 @@ class TimingStage:
                     self._measure_set(running, ready, rng, least, started_s=started_for_s, last=last)
                     self.pool.account.end()
                     load.end()
-                sets += self._check_turns(self.pool.kills.count() > kills_before)
+                sets += self._check_turns(kills=self.pool.kills.count() > kills_before)
             except (ChampionFailed, CompileFailed) as failure:
                 if len(self.measurement.handovers_s) > sets_before:
                     self.measurement.drop_set()
@@ -189,7 +189,7 @@ class TimingStage:
         if self._owed_s <= 0:
             self._owed.clear()
 
-    def _check_turns(self, kills: bool) -> bool:
+    def _check_turns(self, *, kills: bool = False) -> bool:
         """Whether nothing ran out of its turn in the last set. Once that may be an accident, and the set is dropped.
 
         Args:
