@@ -471,7 +471,7 @@ class RunnerHandle:
         *,
         seed: int,
         timeout_s: float,
-        keep: bool = False,
+        keep: int = 0,
         state: Sequence[str] = (),
         quiet: Callable[[], None] | None = None,
         before: Callable[[], None] | None = None,

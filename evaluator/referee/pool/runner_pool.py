@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,11 +23,12 @@ from ..isolation.handle import FOREIGN_ROLES, RunnerHandle, RunnerShared
 from ..isolation.memory_kills import MemoryKills
 from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
-from ..protocol import input_families
+from ..protocol import allocator, input_families
 from ..protocol.gpu_checks import ARCHITECTURES
 from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, bytes_needed
 from . import build_archive
+from .memory_need import Need
 from .seeds import Seeds
 
 _NO_BASELINE = (
@@ -114,6 +116,7 @@ class RunnerPool:
     names_of: dict[str, state_check.Names] = field(default_factory=dict)  # of foreign models' tensors, by role
     input_bytes: int = 0
     output_bytes: int = 0  # of the reference's outputs, once it has been called
+    temporary_bytes: int = 0  # what its process took in a call besides them
     smaller: Smaller | None = None  # how all inputs are made smaller than the task's
     kernel_built: str = field(init=False)  # what the kernel that is the reference was built to; packed, or empty
     peaks: dict[str, float] = field(default_factory=dict)  # the points that were measured, in this evaluation
@@ -282,15 +285,48 @@ class RunnerPool:
                 {"op": "inputs", "seeds": [1], "families": [input_families.GENERATED]}, timeout_s=60
             )
             self.input_bytes = bytes_needed(tree)
-            if self.input_bytes > limit:
-                raise Finding(
-                    "task_invalid",
-                    f"the inputs take {self.input_bytes >> 20} MiB, more than a third of the sandbox's "
-                    f"{self.request.memory_mb} MiB; give the task smaller shapes or {MORE_MEMORY}",
-                    "out_of_memory",
-                )
+            self._refuse_if_too_large()
+            contents = copy_value(handle, tree, limit)[1]
+            self.release(handle)
             handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
+        self._see_a_call(handle, tree, contents)
         return handle
+
+    def _see_a_call(self, handle: RunnerHandle, tree: Tree, contents: list[torch.Tensor]) -> None:
+        """See what one call makes, before anything else is started.
+
+        Raises:
+            Finding: an evaluation would need more memory than there is, or the call took all that there is.
+        """
+        if self.platform.most_work is not None or self.request.source_kernel:
+            return  # its inputs become smaller before any call, or no call is one of torch's
+        slots, timeout_s = self.slots(), max(60.0, self.request.call_timeout_s)
+        try:
+            before = handle.look(peak_resident_bytes)
+            call = handle.call(tree, contents, seed=self.seeds.named("a first call"), timeout_s=timeout_s)
+            after = handle.look(peak_resident_bytes)
+            self.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
+            self.release(handle)
+        except RunnerFailed as failure:
+            if failure.for_memory or failure.kind == "out_of_memory":
+                of = f"(inputs {self.input_bytes >> 20:,} MiB) took all of it, {self.request.memory_mb:,} MiB"
+                text = f"one call of the reference {of}; give the task smaller shapes or {MORE_MEMORY}"
+                raise Finding("task_invalid", text, "out_of_memory", failure.detail) from None
+            raise of_task(failure, doing="its forward pass") from None
+        self.temporary_bytes = max(0, after - before - self.output_bytes)
+        self._refuse_if_too_large()
+        if slots != self.slots():
+            with task_step("making inputs"):
+                handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
+
+    def _refuse_if_too_large(self) -> None:
+        """Refuse a task that needs more memory than there is, before anything starts that would run out of it.
+
+        Raises:
+            Finding: it does.
+        """
+        if self.need.nbytes > self.memory_bytes:
+            raise Finding("task_invalid", f"the task {self.need.says(self.memory_bytes)}", "out_of_memory")
 
     def start_model(self, role: str, source: str, class_name: str) -> RunnerHandle:
         """Start a runner with a model built from `source` that holds the reference's parameters.
@@ -340,11 +376,38 @@ class RunnerPool:
         handle.ask({"op": "release"}, timeout_s=60)
         return state_check.values_by_name(*found)
 
+    @property
+    def need(self) -> Need:
+        """What the task takes, as far as it is known."""
+        state = sum(content.numel() for content in self.state[1]) if self.state else 0
+        return Need(self.input_bytes, self.output_bytes, state, self.temporary_bytes)
+
+    def release(self, reference: RunnerHandle) -> None:
+        """Have the reference's runner drop what was kept for reading; where memory is short, its memory goes back, too.
+
+        Raises:
+            RunnerFailed: the runner died or failed.
+        """
+        reference.ask({"op": "release", "give_back": self.frugal}, timeout_s=60)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Where memory is short, give back what this process has freed."""
+        if self.frugal:
+            allocator.give_back()
+
+    @property
+    def frugal(self) -> bool:
+        """Whether memory is so short that it is saved at the cost of time: less is kept, and more is made anew."""
+        return not self.need.is_generous(self.memory_bytes)
+
     def slots(self) -> int:
-        """The number of input sets in an input buffer: 2 to 8.
+        """The number of input sets in an input buffer: 2 to 8, or 1 where memory is short.
 
         Within these limits, enough sets to fill the platform's rotation, and at most a tenth of the sandbox's memory.
         """
+        if self.frugal:
+            return 1
         per_set = max(1, self.input_bytes)
         wanted = math.ceil(self.platform.rotation_bytes / per_set)
         return max(2, min(wanted, 8, self.memory_bytes // 10 // per_set))
@@ -377,6 +440,18 @@ class RunnerPool:
         assert handle.input_buffer is not None
         placed = handle.input_buffer.put(tree, contents)
         return handle.reveal({**message, "tree": placed.to_json()}, timeout_s=timeout_s)
+
+
+def peak_resident_bytes(pid: int) -> int:
+    """The most that a process has ever had in memory (proc(5): VmHWM).
+
+    Raises:
+        OSError: it is gone.
+    """
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    return 0
 
 
 @contextlib.contextmanager

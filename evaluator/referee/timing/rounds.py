@@ -85,6 +85,7 @@ class ProcessSet:
         disturbances = self._disturbances()
         half = len(fresh) // 2
         for warm, turn in enumerate((range(half), range(half, len(fresh)))):
+            own = [(fresh[index], before[index]) for index in turn]
             self._states = {"eager": [], "candidate": []} if next(self.checked) else {}
             checked = bool(self._states)
             outputs: dict[str, list[Values]] = {}
@@ -93,10 +94,11 @@ class ProcessSet:
                 self._spot_checks_ready_s = 0.0
                 with blame(variant):
                     first = self._untimed(variant, self.warm[warm % len(self.warm)], calls, checked=checked)
-                    timed = [self._timed(variant, fresh[index], before[index], calls) for index in turn]
-                outputs[variant] = first + timed
+                    timed = [self._timed(variant, inputs, checks, calls) for inputs, checks in own]
+                outputs[variant] = first + timed if variant != "compile" else []
+                del first, timed
                 done.add_turn(variant, calls, self._spot_checks_ready_s)
-            given = [self.warm[warm % len(self.warm)]] * checked + [fresh[index] for index in turn]
+            given = [self.warm[warm % len(self.warm)]] * checked + [inputs for inputs, _ in own]
             for inputs, want, have in zip(given, outputs["eager"], outputs["candidate"], strict=True):
                 spot_checks.compare(self.pool, self.supply, self.evidence, inputs, want, have)
             if checked and "champion" in outputs:
@@ -106,15 +108,46 @@ class ProcessSet:
             if checked:
                 for want, have in zip(self._states["eager"], self._states["candidate"], strict=True):
                     spot_checks.compare_state(want, have, self.evidence)
+            del own, given, outputs
         self.supply.pause()
-        with self._timing_spot_checks():
-            for spot_check in due:
-                spot_check.judge(self.evidence)
         done.even = not any(
             self.pool.platform.is_disturbed(before, after)
             for before, after in zip(disturbances, self._disturbances(), strict=True)
         )
         return done
+
+    def judge(self, due: Sequence[SpotCheck]) -> None:
+        """Judge the spot checks of a round that is over.
+
+        Raises:
+            Finding: one is wrong.
+        """
+        with self._timing_spot_checks():
+            for spot_check in due:
+                spot_check.judge(self.evidence)
+
+    @contextlib.contextmanager
+    def without_buffers(self) -> Iterator[None]:
+        """A context in which runners that stand still hold no input buffers, where memory is short.
+
+        It comes in every round, so that it tells nothing of what is done meanwhile.
+
+        Raises:
+            Finding: a runner has failed.
+        """
+        if not self.pool.frugal:
+            yield
+            return
+        self._attach(0, 1)
+        self.pool.tidy()
+        yield
+        self.pool.tidy()
+        self._attach(self.pool.input_bytes, self.pool.slots())
+
+    def _attach(self, slot_bytes: int, slots: int) -> None:
+        for variant, handle in self.runners.items():
+            with blame(variant):
+                handle.attach(self.pool.platform.input_buffer(slot_bytes, slots))
 
     def _disturbances(self) -> list[float]:
         """The counter of each baseline."""

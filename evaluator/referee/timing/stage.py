@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..isolation.calls import InputSet
 from ..isolation.handle import RunnerHandle
 from ..pool.baselines import Baselines
 from ..pool.candidate_builder import Builder
-from ..pool.input_supply import InputSupply
+from ..pool.input_supply import InputSupply, OneByOne
 from ..pool.runner_pool import RunnerPool, progress
 from . import call_times, spot_checks, statistics
 from .rounds import ProcessSet, blame, checked_turns
@@ -78,6 +78,8 @@ class TimingStage:
                 ThreadPoolExecutor(1, initializer=platform.begin_timing) as beside,
             ):
                 pending = beside.submit(self._make_spot_checks, rng.getrandbits(64), last=last)
+                if self.pool.frugal:
+                    wait([pending])
                 runners = self._start_runners(checked)
             checked = None
             started_s = min(started_s, time.perf_counter() - started)  # the first may have waited for a compiler
@@ -124,7 +126,7 @@ class TimingStage:
     def _start_runners(self, checked: RunnerHandle | None) -> dict[str, RunnerHandle]:
         """Fresh runners of all variants; the candidate's is `checked`, if there is one."""
         compiles = "compile" in self.pool.request.baselines
-        if compiles:
+        if compiles and not self.pool.frugal:
             self.baselines.compile_ahead(self.warm[0], 1)
         eager, compiled = self.baselines.start_eager(), None
         first = compiles and not self.baselines.certain  # then nothing of the candidate's may stand in its way
@@ -289,21 +291,26 @@ class TimingStage:
                         break
                     look = time.perf_counter() - look
                     looked_s, look_at = looked_s + look, spent + 9 * look  # a tenth of the time at most
-            fresh = supply.take(calls)
+            fresh = OneByOne(supply, calls) if self.pool.frugal else supply.take(calls)
             # Made whenever there is time and kept for any later round, so that the pause tells nothing. A candidate
             # that counts its rounds must never know that no spot check will follow.
-            if not ready and self._owed:  # there was no room for all at once
-                ready += self._made(rng, most=0)
-                missing = spot_checks.families_missing(ready, self.evidence)
-            elif not ready and made_s + running.spot_checks_s < spot_checks.TIME_SHARE * spent:
-                made = time.perf_counter()
-                ready += self._made(rng, most=1)
-                made_s += time.perf_counter() - made
+            with running.without_buffers():
+                if not ready and self._owed:  # there was no room for all at once
+                    ready += self._made(rng, most=0)
+                    missing = spot_checks.families_missing(ready, self.evidence)
+                elif not ready and made_s + running.spot_checks_s < spot_checks.TIME_SHARE * spent:
+                    made = time.perf_counter()
+                    ready += self._made(rng, most=1)
+                    made_s += time.perf_counter() - made
             supply.prepare(calls)
             # Missing families come evenly in the rounds that there are in any case, and then at once.
             at_least = math.ceil((missing + len(self._owed)) / max(1, least - rounds))
             began = time.perf_counter()
-            done = running.run(fresh, spot_checks.draw(ready, rng, calls=calls, at_least=at_least))
+            due = spot_checks.draw(ready, rng, calls=calls, at_least=at_least)
+            done = running.run(fresh, due)
+            with running.without_buffers():
+                running.judge(due)
+            del due
             if rounds >= least:
                 self._take_from_owed(time.perf_counter() - began)
             del fresh  # before the next are copied
