@@ -36,7 +36,8 @@ class TaskCheck:
     outputs: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     eager_ms: float | None = None
-    memory_mb: int | None = None
+    memory_mb: int | None = None  # that its process had in memory at most
+    need_mb: int | None = None  # that an evaluation takes
     cost_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -89,5 +90,6 @@ def check_task(
         parameters=tuple(result.get("parameters", ())),
         eager_ms=result.get("eager_ms"),
         memory_mb=result.get("memory_mb"),
+        need_mb=result.get("need_mb"),
         cost_s=result["cost_s"]["total"],
     )

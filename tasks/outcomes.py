@@ -90,6 +90,7 @@ CODE_TEXTS: Mapping[str, Mapping[str, str]] = {
         "files": "It made nearly as many files as the sandbox can hold.",
         "processes": "It started nearly as many processes as the sandbox allows.",
         "shared_memory": "It kept System V shared memory that others need.",
+        "memory": "It took so much memory that another process was killed for want of it.",
     },
     Verdict.WRONG_OUTPUT: {
         "count": "It returns another number of outputs, or nests them in another way.",

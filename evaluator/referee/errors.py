@@ -1,12 +1,10 @@
 """The exception for a runner that failed, and the verdict that follows from the runner's role."""
 
-import contextlib
 import functools
 import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from .sanitize import fault
@@ -22,11 +20,19 @@ class RunnerFailed(Exception):
         message: one line that says what happened.
         detail: what the runner printed or raised, which is a claim of the runner.
         role: the runner's role, which its handle fills in.
-        ended_itself: whether its process ended with a status of its own, so that nothing killed it.
+        killed: whether its process was ended by SIGKILL, which no process can foresee or hold off.
+        for_memory: whether that was the kernel, because the sandbox had no memory left.
     """
 
     def __init__(
-        self, kind: str, message: str, detail: str = "", *, role: str = "", ended_itself: bool = False
+        self,
+        kind: str,
+        message: str,
+        detail: str = "",
+        *,
+        role: str = "",
+        killed: bool = False,
+        for_memory: bool = False,
     ) -> None:
         super().__init__(message)
         # error, build, output, out_of_memory, timed_out, died, protocol, out_of_turn, unreadable or no_room
@@ -34,14 +40,8 @@ class RunnerFailed(Exception):
         self.message = message
         self.detail = detail
         self.role = role
-        self.ended_itself = ended_itself
-
-    def killed_for_memory(self) -> bool:
-        """Whether the kernel has ended its process because the sandbox had no memory left.
-
-        The kernel counts the kills of the sandbox's whole life, not whom it killed.
-        """
-        return self.kind in _ENDED and not self.ended_itself and oom_kills() > 0
+        self.killed = killed
+        self.for_memory = for_memory
 
 
 def names_role(method: _Method) -> _Method:
@@ -66,25 +66,34 @@ def of_refusal(reply: Mapping[str, Any], log: str) -> RunnerFailed:
     return RunnerFailed(kind if known else "protocol", str(reply.get("error", "no reason given"))[:600], detail)
 
 
-def of_end(status: int | None, log: str) -> RunnerFailed:
-    """The failure of a runner that ended or closed its connection.
+def of_closed(log: str) -> RunnerFailed:
+    """The failure of a runner that lives and has closed its connection."""
+    return RunnerFailed("protocol", "the runner closed its connection without ending", log)
 
-    `status` is that of waitpid; None if the runner lives and has only closed its connection.
+
+def of_end(status: int | None, log: str, *, memory_ran_out: bool) -> RunnerFailed:
+    """The failure of a runner that has ended.
+
+    Args:
+        status: that of waitpid; None if nobody can tell it any more.
+        log: what the runner printed.
+        memory_ran_out: whether the kernel has killed processes of the sandbox for memory since the runner was last seen
+            alive. It does not tell which.
     """
+    killed = status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
+    if killed and memory_ran_out:
+        return RunnerFailed("died", _KILLED_FOR_MEMORY, log, killed=True, for_memory=True)
     if status is None:
-        return RunnerFailed("protocol", "the runner closed its connection without ending", log)
+        return RunnerFailed("died", "the process has ended without an answer", log, killed=True)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-        return RunnerFailed("died", f"the process ended by {name} without an answer", log)
+        return RunnerFailed("died", f"the process ended by {name} without an answer", log, killed=killed)
     text = f"the process exited with status {os.WEXITSTATUS(status)} without an answer"
-    return RunnerFailed("died", text, log, ended_itself=True)
+    return RunnerFailed("died", text, log)
 
 
-_OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-
-_ENDED = ("died", "out_of_turn")  # a process that is killed while it is stopped runs again until its end
-_OF_THE_TASK = ("reference", "eager", "compile")
+_OF_THE_TASK = ("reference", "eager")
 MORE_MEMORY = "the sandbox more memory (KERNELWRIGHT_MEMORY_MB)"
 _KILLED_FOR_MEMORY = "the kernel killed the process because the sandbox had no memory left"
 
@@ -103,15 +112,26 @@ class ChampionFailed(Exception):
     """The candidate to compare with failed in its turn, which is no fault of the candidate that is judged."""
 
 
+class CompileFailed(Exception):
+    """The baseline torch.compile failed in its turn, which is no fault of the task's. `failure` says how."""
+
+    def __init__(self, failure: RunnerFailed) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
 def of_candidate(failure: RunnerFailed, *, building: bool, doing: str) -> Finding:
-    """The verdict on a candidate whose runner failed while `doing` something."""
+    """The verdict on a candidate whose runner failed while `doing` something.
+
+    That it has ended, and of what, comes before all that it may seem to have done: its handle tells (`handle`).
+    """
     message = f"{doing}: {failure.message}"
+    if failure.kind == "no_room":
+        return Finding("sandbox_error", message, "no_room", failure.detail)
     if failure.kind == "timed_out":
         return Finding("timed_out", message, None, failure.detail)
-    if failure.kind == "out_of_memory":
+    if failure.kind == "out_of_memory" or failure.for_memory:
         return Finding("out_of_memory", message, None, failure.detail)
-    if failure.killed_for_memory():
-        return Finding("out_of_memory", f"{doing}: {_KILLED_FOR_MEMORY}", None, failure.detail)
     if failure.kind == "output":
         # The returned value cannot be written as a tree. The place in the runner that found this out helps no user.
         return Finding("wrong_output", f"{doing}: {failure.message.removeprefix('TreeError: ')}", "type")
@@ -131,9 +151,15 @@ def of_task(failure: RunnerFailed, *, doing: str) -> Finding:
     if failure.kind == "no_room":
         return Finding("sandbox_error", f"{doing}: {failure.message}", "no_room", failure.detail)
     code, message = failure.kind if failure.kind in ("timed_out", "out_of_memory") else None, failure.message
-    if failure.killed_for_memory():
-        code, message = "out_of_memory", f"{_KILLED_FOR_MEMORY}; give it smaller shapes or {MORE_MEMORY}"
+    if failure.for_memory:
+        code, message = "out_of_memory", f"{message}; give it smaller shapes or {MORE_MEMORY}"
     return Finding("task_invalid", f"the reference failed in {doing}: {message}", code, failure.detail)
+
+
+def of_compile(failure: RunnerFailed, *, doing: str) -> Finding:
+    """The verdict where the baseline torch.compile failed and may not be left out."""
+    text = f"the baseline torch.compile failed in {doing}: {failure.message[:200]}"
+    return Finding("sandbox_error", text, "baseline_lost", failure.detail)
 
 
 def of_failure(failure: RunnerFailed) -> Finding:
@@ -143,20 +169,11 @@ def of_failure(failure: RunnerFailed) -> Finding:
         return of_candidate(failure, building=False, doing=doing)
     if failure.role in _OF_THE_TASK:
         return of_task(failure, doing=doing)
+    if failure.role == "compile":
+        return of_compile(failure, doing=doing)
     return Finding("sandbox_error", f"a process of the referee's own failed: {failure.message}", failure.kind)
 
 
 def of_fault(error: Exception) -> Finding:
     """The verdict on a failure of the referee itself. There is no evidence, so nothing passes and nothing is blamed."""
     return Finding("sandbox_error", f"the referee failed: {fault(error)}", "referee_failed")
-
-
-def oom_kills() -> int:
-    """The number of processes of this container that the kernel has killed for memory; 0 if it is unknown."""
-    for name in _OOM_COUNTERS:
-        with contextlib.suppress(OSError, ValueError):
-            for line in Path(name).read_text().splitlines():
-                key, _, value = line.partition(" ")
-                if key == "oom_kill":
-                    return int(value)
-    return 0

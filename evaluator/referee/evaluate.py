@@ -81,6 +81,8 @@ class Evaluation:
         else:
             finding = error if isinstance(error, Finding) else of_fault(error)
         if finding.verdict in ("task_invalid", "sandbox_error"):
+            if finding.code == "out_of_memory" and self.pool.need.input_bytes and "needs about" not in finding.message:
+                finding.message += f" (it {self.pool.need.says(self.pool.memory_bytes).partition(':')[0]})"
             try:
                 self.pool.check_hoarding()
             except Finding as hoarding:
@@ -101,8 +103,9 @@ class Evaluation:
             self.baselines.packed = pool.kernel_built
         with stage(self.cost_s, "inputs"):
             self.smaller_inputs = input_supply.fit_inputs(pool, reference)
-            self.warm = [input_supply.make_inputs(pool, reference) for _ in range(self.plan.warm_inputs)]
-        if "compile" in pool.request.baselines:
+            if not pool.frugal:
+                self._make_warm(reference)
+        if "compile" in pool.request.baselines and not pool.frugal:
             self.baselines.compile_ahead(self.warm[0], self.plan.sets)
         with stage(self.cost_s, "build"):
             progress("building the candidate")
@@ -116,6 +119,8 @@ class Evaluation:
         if pool.platform.timed == "nothing":
             return self._screen(reference, candidate)
         with stage(self.cost_s, "timing"):
+            if not self.warm:
+                self._make_warm(reference)
             candidate = self._time(reference, candidate)
         with stage(self.cost_s, "limits"):
             self._find_limit(reference)
@@ -125,6 +130,11 @@ class Evaluation:
             with stage(self.cost_s, "neighbours"):
                 self._try_neighbours(reference, candidate)
         return self._verdict()
+
+    def _make_warm(self, reference: RunnerHandle) -> None:
+        """Make the inputs of untimed calls: one set where memory is short."""
+        count = 1 if self.pool.frugal else self.plan.warm_inputs
+        self.warm = [input_supply.make_inputs(self.pool, reference) for _ in range(count)]
 
     def _take(self, found: Screening) -> None:
         self.tags += found.tags

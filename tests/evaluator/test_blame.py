@@ -107,7 +107,22 @@ def die_when_asked_next():
             fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
 """
+TAKE_ALL = "held = []\nwhile True: held.append(torch.ones(1 << 24))"
 CANDIDATES = {
+    "takes all memory as it is loaded": (candidate(module=TAKE_ALL), "out_of_memory"),
+    "takes all memory as it is built": (candidate(init=TAKE_ALL), "out_of_memory"),
+    "takes all memory in its first call": (candidate(TAKE_ALL), "out_of_memory"),
+    "takes all memory in a later call": (
+        candidate("if self.calls > 16:\n    held = []\n    while True: held.append(torch.ones(1 << 24))"),
+        "out_of_memory",
+    ),
+    "exits as it is loaded": (candidate(module="os._exit(0)"), "crashed"),
+    "exits as it is built": (candidate(init="os._exit(0)"), "crashed"),
+    "exits in a later call": (candidate("if self.calls > 16: os._exit(0)"), "crashed"),
+    "is killed in a later call": (
+        candidate("if self.calls > 16: os.kill(os.getpid(), signal.SIGKILL)"),
+        "crashed",
+    ),
     "an address that is infinite": (
         candidate(module=FORGED.format(change=PLACE % "float('inf')")),
         "integrity/forged_result",
@@ -182,6 +197,17 @@ open("/dev/shm/left", "w").write("here I was")"""
 
 
 TASKS = {
+    "a reference that takes all memory": (
+        GOOD_MODEL.replace("return", "held = [torch.ones(1 << 24) for _ in range(500)]; return"),
+        "",
+        "task_invalid/out_of_memory",
+    ),
+    "inputs that take all memory": (
+        GOOD_MODEL,
+        "BIG = [torch.ones(1 << 24) for _ in range(500)]\n",
+        "task_invalid/out_of_memory",
+    ),
+    "a reference that exits": (GOOD_MODEL.replace("return", "os._exit(0); return"), "", "task_invalid"),
     "ten trillion elements": (
         GOOD_MODEL.replace("torch.relu(x)", "x.sum().expand(10**13)"),
         "",
@@ -224,11 +250,54 @@ TASKS = {
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_tasks_fault_is_the_tasks(name: str, shared_docker_sandbox: Sandbox) -> None:
+def test_a_tasks_fault_is_the_tasks(name: str, docker_sandbox: Sandbox, shared_docker_sandbox: Sandbox) -> None:
     model, module, expected = TASKS[name]
+    sandbox = docker_sandbox if "memory" in name else shared_docker_sandbox
     right = candidate("return torch.relu(x @ x)") if "x @ x" in model else candidate()
-    found = judged(shared_docker_sandbox, right, model, module)
+    found = judged(sandbox, right, model, module)
     assert named(found) == expected, f"{found.message}\n{found.detail}"
+
+
+DIES_COMPILED = """
+@torch.compiler.disable
+def count():
+    CALLS.append(1)
+    if len(CALLS) > 5:
+        {end}
+
+CALLS = []
+
+class Model(nn.Module):
+    def forward(self, x):
+        if torch.compiler.is_compiling():
+            count()
+        return torch.relu(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        ("raise ValueError('on purpose')", "on purpose"),
+        ("ctypes.string_at(0)", "ended by SIGSEGV"),
+        ("held = [torch.ones(1 << 24) for _ in range(500)]", "no memory left"),
+    ],
+)
+def test_a_compile_baseline_that_fails_when_it_is_timed_is_missing_and_told_by_its_name(
+    end: str, told: str, docker_sandbox: Sandbox
+) -> None:
+    model = DIES_COMPILED.format(end=end)
+    found = judged(
+        docker_sandbox,
+        candidate(),
+        model,
+        effort=replace(EFFORT, wall_s=150, call_timeout_s=60, baselines=("eager", "compile")),
+    )
+    assert found.passed, f"{found.message}\n{found.detail}"
+    assert found.speedup is not None and set(found.speedup) == {"eager"}
+    absent = found.profile["absent"]["compile"]
+    assert absent.startswith("the baseline torch.compile failed in a timed call: ") and told in absent
+    assert "the reference failed" not in absent
 
 
 @pytest.mark.parametrize("letter", ["x", "ü"])

@@ -1,7 +1,9 @@
 """The outputs of a call, read out of the stopped runner: their form, place and values, and the inputs that changed."""
 
+import hashlib
 import math
 import random
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -158,19 +160,39 @@ def _number(leaf: object) -> torch.Tensor:
     return torch.tensor([number], dtype=torch.float64 if isinstance(leaf, float) else torch.int64)
 
 
-def unchanged(handle: RunnerHandle, row: TensorRow, content: torch.Tensor) -> bool:
-    """Whether a tensor's bytes in the runner's memory are still those of `content`; compared piece by piece.
+def unchanged(handle: RunnerHandle, row: TensorRow, content: torch.Tensor | bytes) -> bool:
+    """Whether a tensor's bytes in the runner's memory are still those of `content`, or have this digest.
+
+    They are compared piece by piece.
 
     Raises:
         RunnerFailed: the runner's memory cannot be read.
     """
-    for start in range(0, content.numel(), _PIECE_BYTES):
-        expected = content[start : start + _PIECE_BYTES]
-        size = expected.numel()
-        piece = replace(row, place=row.place + start, dtype="uint8", shape=(size,), stride=(1,))
-        if not same_bytes(handle.read(piece), expected):
-            return False
-    return True
+    pieces = _pieces(handle, row)
+    if isinstance(content, bytes):
+        return _digest_of(pieces) == content
+    return all(
+        same_bytes(piece, content[number * _PIECE_BYTES : (number + 1) * _PIECE_BYTES])
+        for number, piece in enumerate(pieces)
+    )
+
+
+def digest(content: torch.Tensor) -> bytes:
+    """What two tensors of bytes have in common only if they are equal (BLAKE2b, RFC 7693)."""
+    return _digest_of(content.split(_PIECE_BYTES))
+
+
+def _digest_of(pieces: Iterable[torch.Tensor]) -> bytes:
+    found = hashlib.blake2b(digest_size=32)
+    for piece in pieces:
+        found.update(piece.numpy())
+    return found.digest()
+
+
+def _pieces(handle: RunnerHandle, row: TensorRow) -> Iterator[torch.Tensor]:
+    for start in range(0, row.span_bytes, _PIECE_BYTES):
+        size = min(_PIECE_BYTES, row.span_bytes - start)
+        yield handle.read(replace(row, place=row.place + start, dtype="uint8", shape=(size,), stride=(1,)))
 
 
 def input_path(index: int) -> str:

@@ -13,6 +13,7 @@ from ..isolation.handle import RunnerHandle
 from ..pool import input_supply
 from ..pool.runner_pool import RunnerPool, task_step
 from ..protocol import input_families
+from ..protocol.call_messages import KEEP_ALL
 from ..protocol.tensors import TensorRow, Tree, bytes_needed
 from . import accuracy, call_outputs, difference, given_weights, state_check
 from .accuracy import Comparison, Wrong, flatten
@@ -167,7 +168,7 @@ class Examination:
     reference: RunnerHandle
     candidate: RunnerHandle
     evidence: Evidence
-    earlier: list[list[tuple[TensorRow, torch.Tensor]]] = field(default_factory=list)
+    earlier: list[list[tuple[TensorRow, torch.Tensor | bytes]]] = field(default_factory=list)
     roomy: bool = False  # whether the input buffers are larger than the task's own inputs need
     generated: InputSet | None = None  # the first inputs as generated
     following: Sequence[str] = ()  # the families that come next
@@ -210,6 +211,8 @@ class Examination:
             self._look_for_what_is_always_the_same(inputs)
         if family.startswith(input_families.GROUP):
             self.evidence.group_trees.append(inputs.tree)
+        del inputs, want
+        self.pool.tidy()
 
     def _inputs(self, family: str) -> InputSet:
         begun, self.begun = self.begun, None
@@ -225,7 +228,7 @@ class Examination:
     def _begin_next(self) -> None:
         """Have the reference make the next family's inputs while the referee judges the present one's outputs."""
         family = next((family for family in self.following if not self._skipped(family)), None)
-        if family is not None:
+        if family is not None and not self.pool.frugal:
             self.begun = input_supply.begin_inputs(self.pool, self.reference, family, alike=self._is_alike(family))
 
     def _look_for_what_is_always_the_same(self, inputs: InputSet) -> None:
@@ -236,6 +239,7 @@ class Examination:
         self.evidence.always_same = any(
             math.prod(row.shape) > 1 and torch.equal(first, second) for row, first, second in sets
         )
+        self.generated = None  # there are two such families
 
     def outputs(self) -> None:
         """Check that the kept outputs of earlier calls are unchanged: a caller of the model may have kept them, too.
@@ -314,7 +318,7 @@ class Examination:
         handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=self.pool.request.call_timeout_s)
         return self.pool.read_state(handle)
 
-    def _see_unchanged(self, calls: Sequence[list[tuple[TensorRow, torch.Tensor]]]) -> None:
+    def _see_unchanged(self, calls: Sequence[list[tuple[TensorRow, torch.Tensor | bytes]]]) -> None:
         for rows in calls:
             if any(not call_outputs.unchanged(self.candidate, row, content) for row, content in rows):
                 text = "an output of an earlier call changed during a later one"
@@ -337,7 +341,8 @@ class Examination:
         try:
             want = ask_reference(self.pool, self.reference, inputs, evidence, first=evidence.expected is None)
         except Finding as finding:
-            if family.startswith((input_families.GENERATED, input_families.GROUP)) or finding.code is not None:
+            owned = family.startswith((input_families.GENERATED, input_families.GROUP))
+            if owned or finding.code is not None or self.reference.has_ended:
                 raise
             return None, f"the reference does not take them: {finding.message.rpartition(': ')[2][:120]}"
         return want, says_nothing(family, want, evidence)
@@ -346,6 +351,9 @@ class Examination:
         """Why the reference does not take these integers; empty if it does.
 
         A separate runner tries the call: indexes or sizes may be among the integers, and these can end a process.
+
+        Raises:
+            Finding: the candidate hoards what the trial needs, or no process can be made for it.
         """
         try:
             probe = self.pool.start_model("probe", self.pool.request.task_source, "Model")
@@ -354,6 +362,10 @@ class Examination:
             finally:
                 self.pool.stop(probe)
         except RunnerFailed as failure:
+            if failure.for_memory or failure.kind == "no_room":
+                self.pool.check_hoarding()
+            if failure.kind == "no_room":
+                raise of_task(failure, doing="a trial of integers") from None
             return f"the reference does not take them: {failure.message[:120]}"
         return ""
 
@@ -380,7 +392,8 @@ class Examination:
     def _judge(self, family: str, inputs: InputSet, want: Expected) -> None:
         candidate, timeout_s = self.candidate, self.pool.request.call_timeout_s
         try:
-            call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
+            keep = _KEPT_CALLS if self.pool.frugal else KEEP_ALL
+            call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=keep)
             self._begin_next()
             as_generated = family in (input_families.GENERATED, input_families.OTHER_SEED)
             if "kernelbench" in self.pool.request.rules and as_generated:
@@ -407,12 +420,18 @@ class Examination:
             self._see_unchanged(self.earlier[-_KEPT_CALLS:])
             # An output that lies in the memory of the inputs changes with the inputs, so it is not kept.
             rows = call_outputs.tensors_of(call.outputs)
-            own = [(row, answers[0].contents[path]) for path, row in rows.items() if path not in want.shared]
+            own = [
+                (row, self._kept(answers[0].contents[path])) for path, row in rows.items() if path not in want.shared
+            ]
             self.earlier.append(own)
             most = max(_KEPT_CALLS, int(self.pool.memory_bytes * _KEPT_SHARE) // max(1, self.evidence.output_bytes))
-            del self.earlier[:-most]
+            del self.earlier[: -_KEPT_CALLS if self.pool.frugal else -most]
         except RunnerFailed as failure:
             raise of_candidate(failure, building=False, doing=f"calling the candidate ({family})") from None
+
+    def _kept(self, content: torch.Tensor) -> torch.Tensor | bytes:
+        """What is kept of an output: its bytes, or a digest of them where memory is short."""
+        return call_outputs.digest(content) if self.pool.frugal else content
 
     def _by_setting(self, family: str, call: Call, inputs: InputSet, want: Expected) -> str:
         """In which of the device's settings a call is right, and in which wrong: `right at vlen 512, wrong at ...`."""

@@ -11,6 +11,7 @@ strides, other alignment. The reference decides what it takes; the candidate is 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -149,11 +150,11 @@ def neighbours(inputs: InputSet) -> list[Neighbour]:
     shapes = [tuple(value.shape) for value in values]
     found = []
     if any(_may_be_strided(value) for value in values):
-        strided = [_strided(value) if _may_be_strided(value) else value for value in values]
-        found.append(Neighbour(STRIDE, "every other element of larger tensors", (_maker(inputs, strided),)))
+        name = "every other element of larger tensors"
+        found.append(Neighbour(STRIDE, name, (_maker(inputs, [_if(_may_be_strided, _strided)] * len(values)),)))
     if any(value.dim() >= 2 and value.numel() > 1 for value in values):
-        swapped = [_swapped(value) if value.dim() >= 2 else value for value in values]
-        found.append(Neighbour(STRIDE, "first and last dimension swapped in memory", (_maker(inputs, swapped),)))
+        name = "first and last dimension swapped in memory"
+        found.append(Neighbour(STRIDE, name, (_maker(inputs, [_if(_has_rows, _swapped)] * len(values)),)))
     if values:
         widest = max(value.element_size() for value in values)
         name = f"{widest} bytes behind an aligned address"
@@ -165,7 +166,7 @@ def neighbours(inputs: InputSet) -> list[Neighbour]:
         size = owner[position]
         for other in (size - 1, size + 1):
             ways = tuple(
-                _maker(inputs, [_resized(value, dims, other) for value, dims in zip(values, choice, strict=True)])
+                _maker(inputs, [partial(_resized, dims=dims, size=other) for dims in choice])
                 for choice in _choices(shapes, position, size)
             )
             found.append(Neighbour(SHAPE, f"{which} size {other} instead of {size}", ways))
@@ -190,8 +191,24 @@ def _choices(shapes: Sequence[tuple[int, ...]], position: int, size: int) -> lis
     return choices
 
 
-def _maker(inputs: InputSet, values: list[torch.Tensor]) -> Callable[[], InputSet]:
-    return lambda: with_values(inputs, values)
+def _maker(inputs: InputSet, changes: list[Callable[[torch.Tensor], torch.Tensor]]) -> Callable[[], InputSet]:
+    """What makes a set with each of its tensors changed, once it is asked for."""
+
+    def made() -> InputSet:
+        values = (tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True))
+        return with_values(inputs, [change(value) for change, value in zip(changes, values, strict=True)])
+
+    return made
+
+
+def _if(
+    meant: Callable[[torch.Tensor], bool], change: Callable[[torch.Tensor], torch.Tensor]
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda value: change(value) if meant(value) else value
+
+
+def _has_rows(value: torch.Tensor) -> bool:
+    return value.dim() >= 2
 
 
 def _resized(value: torch.Tensor, dims: Sequence[int], size: int) -> torch.Tensor:
@@ -239,6 +256,13 @@ def _leaves_of(tree: Tree) -> list[Any]:
     return found if len(found) <= _MOST_LEAVES else []
 
 
+def _is_for_memory(failure: Finding | RunnerFailed) -> bool:
+    """Whether the reference failed for want of memory, which says nothing of the inputs that it takes."""
+    if isinstance(failure, RunnerFailed):
+        return failure.for_memory or failure.kind == "out_of_memory"
+    return failure.code == "out_of_memory"
+
+
 @dataclass
 class _Trial:
     """Calls of the reference and of the candidate on one neighbour after the other."""
@@ -258,13 +282,21 @@ class _Trial:
         evidence = replace(self.evidence, checks=[], worst=None, worst_severity=-1.0)
         reason = "the reference does not take them"
         for way in neighbour.ways:
+            if self.pool.frugal:
+                return UNTRIED, "too large for the sandbox's memory"
             inputs = way()
             if 3 * inputs.nbytes > self.pool.memory_bytes // 3:
                 return UNTRIED, "too large for the sandbox's memory"
             try:
-                self._prepare(self.reference, inputs)
-                want = ask_reference(self.pool, self.reference, inputs, evidence, first=False)
+                reference = self._reference()
+            except RunnerFailed as failure:
+                return UNTRIED, f"no process of the reference could be made: {failure.message[:120]}"
+            try:
+                self._prepare(reference, inputs)
+                want = ask_reference(self.pool, reference, inputs, evidence, first=False)
             except (Finding, RunnerFailed) as failure:
+                if _is_for_memory(failure):
+                    return UNTRIED, "too large for the sandbox's memory"
                 reason = f"the reference does not take them: {failure.message.rpartition(': ')[2][:120]}"
                 continue
             if silent := says_nothing(neighbour.name, want, evidence):
@@ -298,6 +330,17 @@ class _Trial:
             self.pool.load_state(handle)
         buffer = self.pool.platform.input_buffer(bytes_needed(inputs.tree) + skew_bytes, 1)
         handle.attach(Misaligned(buffer, skew_bytes) if skew_bytes else buffer)
+
+    def _reference(self) -> RunnerHandle:
+        """The reference's runner; a fresh one if a neighbour has ended it, so that the next ones are tried, too.
+
+        Raises:
+            RunnerFailed: none can be made.
+        """
+        if self.reference.has_ended:
+            self.pool.stop(self.reference)
+            self.reference = self.pool.start_model("reference", self.pool.request.task_source, "Model")
+        return self.reference
 
     def _candidate(self) -> RunnerHandle:
         if self.candidate is None:

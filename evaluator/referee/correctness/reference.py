@@ -11,6 +11,7 @@ from ..isolation.calls import Call, InputSet, tensor
 from ..isolation.handle import RunnerHandle
 from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
+from ..protocol.call_messages import KEEP_ALL
 from ..protocol.tensors import TensorRow, Tree, bytes_needed
 from ..protocol.traits import Traits
 from . import accuracy, call_outputs
@@ -61,7 +62,7 @@ def ask_reference(
         shared = call_outputs.shared_outputs(reference, call.outputs)
         if first:
             evidence.expected = call.outputs
-            evidence.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
+            evidence.output_bytes = pool.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
             evidence.mutated = set(after)
             evidence.shared = shared
             evidence.numbers = {path for path, leaf in flatten(call.outputs).items() if isinstance(leaf, float)}
@@ -78,6 +79,7 @@ def ask_reference(
             text = "the source kernel gives NaN on the task's own inputs, as it does if it leaves memory unwritten"
             raise Finding("task_invalid", text, "unwritten")
     wide = _ask_oracle(
+        pool,
         reference,
         inputs,
         judged,
@@ -87,7 +89,7 @@ def ask_reference(
         first=first,
         kernel=bool(pool.request.source_kernel),
     )
-    reference.ask({"op": "release"}, timeout_s=60)
+    pool.release(reference)
     for path in wide.keys() - values.keys():
         # What the op writes into an input may be meaningless for changed inputs. That does not make its outputs wrong.
         if own_error(judged[path], wide[path]).distance > oracle_limit(path, judged[path], evidence):
@@ -102,6 +104,7 @@ def _has_nan(values: dict[str, torch.Tensor]) -> bool:
 
 
 def _ask_oracle(
+    pool: RunnerPool,
     reference: RunnerHandle,
     inputs: InputSet,
     judged: dict[str, torch.Tensor],
@@ -119,8 +122,9 @@ def _ask_oracle(
     """
     try:
         assert reference.input_buffer is not None
+        pool.release(reference)  # its outputs have been read
         placed = reference.input_buffer.put(inputs.tree, inputs.contents)
-        message = {"op": "oracle", "tree": placed.to_json(), "seed": inputs.seed}
+        message = {"op": "oracle", "tree": placed.to_json(), "seed": inputs.seed, "inputs_after": bool(changed)}
         outputs, traits, given = _parts_of_oracle(flatten(reference.reveal(message, timeout_s=timeout_s)))
         wide = {path: value_of(reference, row) for path, row in outputs.items()}
         tensors = [leaf for leaf in given if isinstance(leaf, TensorRow)]
@@ -195,7 +199,7 @@ def _forgets_its_outputs(
     overwritten = []
     try:
         overwritten = call_outputs.overwrite(reference, call.outputs, shared, random.Random())  # noqa: S311 - any will do
-        again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True)
+        again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=KEEP_ALL)
         _agrees_with_itself(again, reference, values)
         return True
     except Finding:
@@ -247,7 +251,7 @@ def takes_as_generated(pool: RunnerPool, reference: RunnerHandle, inputs: InputS
         if call_outputs.wrong_form(evidence.expected, evidence.shared, reference, call.outputs) is not None:
             return False
         answer = call_outputs.read(reference, call, inputs)
-        reference.ask({"op": "release"}, timeout_s=60)
+        pool.release(reference)
     except RunnerFailed as failure:
         if failure.kind != "error":
             raise of_task(failure, doing="its forward pass") from None

@@ -1,7 +1,7 @@
 """The task check: can this op be run, and would a candidate that passes it be shown to be right?"""
 
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from ..errors import Finding, RunnerFailed, of_failure, of_task
 from ..isolation.calls import InputSet
 from ..isolation.handle import RunnerHandle
 from ..pool import input_supply
-from ..pool.runner_pool import RunnerPool, progress
+from ..pool.runner_pool import RunnerPool, peak_resident_bytes, progress
 from ..protocol.tensors import TensorRow
 from ..timing.statistics import median
 from .accuracy import flatten
@@ -50,7 +50,10 @@ def _inspect(
 ) -> None:
     evidence = Evidence()
     sets = [input_supply.make_inputs(pool, reference) for _ in range(2)]
-    want = [ask_reference(pool, reference, inputs, evidence, first=not evidence.expected) for inputs in sets]
+    want = [
+        replace(ask_reference(pool, reference, inputs, evidence, first=not evidence.expected), oracle={})
+        for inputs in sets
+    ]
     facts["inputs"] = [_describe(row) for row in sets[0].tree.tensors]
     facts["outputs"] = [
         _describe(row) if isinstance(row, TensorRow) else str(row) for row in flatten(want[0].tree).values()
@@ -83,7 +86,8 @@ def _inspect(
             warnings.append(f"a call takes {call_s:.1f} s in the emulation: give it smaller inputs")
     else:
         facts["eager_ms"] = round(call_s * 1e3, 4)
-    facts["memory_mb"] = _peak_memory_mb(reference.pid)
+    facts["memory_mb"] = reference.look(peak_resident_bytes) >> 20
+    facts["need_mb"] = pool.need.nbytes >> 20
 
 
 def _dependence(
@@ -141,13 +145,6 @@ def _call_s(pool: RunnerPool, reference: RunnerHandle, sets: list[InputSet]) -> 
     except RunnerFailed as failure:
         raise of_task(failure, doing="a timed call") from None
     return median(times[2:])
-
-
-def _peak_memory_mb(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) >> 10
-    return 0
 
 
 def _describe(row: TensorRow) -> str:

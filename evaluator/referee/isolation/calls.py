@@ -60,7 +60,7 @@ class CallRequest:
         contents: the bytes of each tensor of the inputs.
         seed: the seed of torch's generator in the call.
         timeout_s: the most that the call may take.
-        keep: whether the runner keeps the outputs of earlier calls.
+        keep: of how many earlier calls the runner keeps the outputs.
         state: the names of the model's tensors whose places are reported with the answer.
         quiet: stops all processes that may run beside the referee. It is called before the runner is continued, be it
             for setup or for the call.
@@ -72,7 +72,7 @@ class CallRequest:
     contents: list[torch.Tensor]
     seed: int
     timeout_s: float
-    keep: bool = False
+    keep: int = 0
     state: Sequence[str] = ()
     quiet: Callable[[], None] | None = None
     before: Callable[[], None] | None = None

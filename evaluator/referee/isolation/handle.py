@@ -15,26 +15,33 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from ..errors import RunnerFailed, names_role, of_end, of_refusal
+from ..errors import RunnerFailed, names_role, of_closed, of_end, of_refusal
 from ..platforms.base import Account, InputBuffer, Places, Platform
 from ..protocol import call_messages, framing
 from ..protocol.tensors import TensorRow, TooLarge, Tree, TreeError
 from . import procfs
 from .calls import Call, CallRequest
+from .memory_kills import MemoryKills
 
+_Seen = TypeVar("_Seen")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _or_its_end(method: _Method) -> _Method:
-    """Make a method that looks at the stopped runner tell the runner's end, if that is why it failed."""
+    """Make a method that looks at the stopped runner tell the runner's end, if that is why it failed.
+
+    Only a runner that lives is told to be unreadable. That this process may not look is nobody's fault.
+    """
 
     @functools.wraps(method)
     def told(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return method(self, *args, **kwargs)
-        except (RunnerFailed, OSError):
+        except (RunnerFailed, OSError) as failure:
             self._refuse_if_ended()
-            raise
+            if isinstance(failure, RunnerFailed | PermissionError):
+                raise
+            raise RunnerFailed("unreadable", f"the process cannot be looked at: {failure}") from None
 
     return cast("_Method", told)
 
@@ -65,7 +72,9 @@ def choose(scratch: str, role: str, source: str) -> tuple[str, str]:
 
 _LOG_BYTES = 16 * 1024 * 1024
 _LOG_TAIL_BYTES = 4000
-_DYING_S = 1.0  # a killed process with much memory may take so long to end
+_DYING_S = 1.0  # until it shows that a process has been killed
+_ENDING_S = 60.0  # until a killed process has ended: the kernel frees all its memory first
+_LOOKS_EVERY_S = 0.02
 _UNREAD_BYTES = 64 * 1024  # that the socket of a stopped runner holds for sure (Linux: 208 KiB by default)
 _STILL_NS = 20_000  # processor time that a stopped process may seem to use
 _NO_WRAP_S = procfs.no_wrap_s()
@@ -82,6 +91,7 @@ class RunnerShared:
     platform: Platform
     account: Account
     lock: threading.Lock  # held during each exchange with the fork server
+    kills: MemoryKills
 
 
 @dataclass(frozen=True)
@@ -116,30 +126,20 @@ class RunnerHandle:
         self._newest, self._frozen_at = -1, 0.0  # the newest pid when all were last seen stopped, and the time of that
         self._aside = False  # whether it runs now, between `resume` and `pause`
         self._used_ns: dict[int, int] = {}  # processor time of each of its processes at the end of its last turn
+        self._kills = shared.kills.count()  # kills for memory when it was last seen alive
         self._sock, theirs = socket.socketpair()
         self._log = os.memfd_create("log", os.MFD_CLOEXEC)
         self.home, self.built = choose(shared.scratch, role, source)
-        with shared.lock:
-            framing.send(
-                shared.fork_server,
-                {
-                    "op": "spawn",
-                    "uid": self.uid,
-                    "home": self.home,
-                    "built": self.built,
-                    "file_bytes": max(_LOG_BYTES, 512 * 1024 * 1024),
-                    "address_bytes": shared.platform.address_space_bytes(shared.memory_bytes),
-                },
-            )
-            socket.send_fds(shared.fork_server, [b"x"], [theirs.fileno(), self._log])
-            spawned = framing.receive(shared.fork_server)
-        theirs.close()
-        if "pid" not in spawned:
+        try:
+            self.pid = self._spawn(theirs)
+            self._pidfd = os.pidfd_open(self.pid)
+        except (RunnerFailed, ProcessLookupError) as error:
+            failure = error if isinstance(error, RunnerFailed) else self._death(gone=True)
             self._sock.close()
             os.close(self._log)
-            raise RunnerFailed("no_room", f"no process could be made for it: {spawned.get('error')}", role=role)
-        self.pid = int(spawned["pid"])
-        self._pidfd = os.pidfd_open(self.pid)
+            raise failure from None
+        finally:
+            theirs.close()
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
         self._poll.register(self._pidfd, select.POLLIN)
@@ -149,6 +149,33 @@ class RunnerHandle:
         except RunnerFailed:
             self.close()
             raise
+
+    def _spawn(self, theirs: socket.socket) -> int:
+        """Have the fork server fork a runner that has this end of the connection; its pid."""
+        shared = self._shared
+        message = {
+            "op": "spawn",
+            "uid": self.uid,
+            "home": self.home,
+            "built": self.built,
+            "file_bytes": max(_LOG_BYTES, 512 * 1024 * 1024),
+            "address_bytes": shared.platform.address_space_bytes(shared.memory_bytes),
+        }
+        try:
+            with shared.lock:
+                framing.send(shared.fork_server, message)
+                socket.send_fds(shared.fork_server, [b"x"], [theirs.fileno(), self._log])
+                spawned = framing.receive(shared.fork_server)
+        except (OSError, framing.WireError):
+            spawned = {"error": "the process that forks runners has ended"}
+        if "pid" not in spawned:
+            raise RunnerFailed("no_room", f"no process could be made for it: {spawned.get('error')}")
+        return int(spawned["pid"])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its first process has ended, or is ending."""
+        return procfs.is_ending(self.pid)
 
     @property
     def memory_bytes(self) -> int:
@@ -239,6 +266,7 @@ class RunnerHandle:
         """
         account, whole_sandbox = self._shared.account, self.role == "candidate"
         known = self.stopped
+        kills = self._shared.kills.count()
         deadline = time.monotonic() + timeout_s
         account.begin_turn(known, whole_sandbox=whole_sandbox)
         if not (self._stood_still() and all(map(procfs.is_stopped, known))):
@@ -247,7 +275,11 @@ class RunnerHandle:
         procfs.thaw(known)
         if meanwhile is not None:
             meanwhile()
-        body = self._await(timeout_s, deadline)
+        try:
+            body = self._await(timeout_s, deadline)
+        except RunnerFailed:
+            self._shared.kills.note_turn(self.role, kills)
+            raise
         answered_s = time.perf_counter() - start
         procfs.stop(known)
         # Stop the clock only after the whole answer has arrived and every process of the runner has been seen to stop.
@@ -275,10 +307,11 @@ class RunnerHandle:
         self._used_ns = {pid: procfs.cpu_time_ns(pid) for pid in all_pids}
         self._newest, self._frozen_at = newest, time.perf_counter()
         account.stopped()
+        self._kills = self._shared.kills.note_turn(self.role, kills)
         return TimedReply(body, answered_s, seconds, start)
 
     def _refuse_to_begin(self) -> None:
-        """Raise the failure of a runner of which a stopped process runs: it is being killed, or continued itself.
+        """Raise the failure of a runner of which a stopped process runs: it is being killed, or was continued.
 
         Raises:
             RunnerFailed: always.
@@ -293,15 +326,30 @@ class RunnerHandle:
         Raises:
             RunnerFailed: it has ended.
         """
+        if self._ends():
+            raise self._death()
+
+    def _ends(self) -> bool:
+        """Whether the runner has ended. What has been killed is waited for, as long as its memory takes to be freed."""
         ended = select.poll()
         ended.register(self._pidfd, select.POLLIN)
-        if ended.poll(_DYING_S * 1000):
-            raise self._death()
+        began = time.monotonic()
+        while not ended.poll(_LOOKS_EVERY_S * 1000):
+            waited_s = time.monotonic() - began
+            if waited_s > _DYING_S and (waited_s > _ENDING_S or not procfs.is_ending(self.pid)):
+                return False
+        return True
+
+    def _too_late(self, message: str) -> RunnerFailed:
+        """The failure of a runner that did not do in time what it should: it may have been killed meanwhile."""
+        if procfs.is_ending(self.pid) and self._ends():
+            return self._death(gone=True)
+        return RunnerFailed("timed_out", message, self.log_tail())
 
     def _await(self, timeout_s: float, deadline: float) -> bytes:
         ready = self._poll.poll(timeout_s * 1000)
         if not ready:
-            raise RunnerFailed("timed_out", f"no answer within {timeout_s:.3g} s", self.log_tail())
+            raise self._too_late(f"no answer within {timeout_s:.3g} s")
         if all(fd != self._sock.fileno() for fd, _ in ready):
             raise self._death()
         try:
@@ -311,19 +359,26 @@ class RunnerHandle:
                 raise self._death() from None
             raise RunnerFailed("protocol", f"forged or broken answer: {error}", self.log_tail()) from None
         except TimeoutError:
-            raise RunnerFailed("timed_out", f"the {self.role} runner stopped in the middle of an answer") from None
+            raise self._too_late(f"the {self.role} runner stopped in the middle of an answer") from None
         except OSError:
             raise self._death() from None
 
-    def _death(self) -> RunnerFailed:
-        return of_end(self._reap(wait_s=1.0), self.log_tail())
+    def _death(self, *, gone: bool = False) -> RunnerFailed:
+        """The failure of a runner whose connection is closed, or who is `gone` for certain: how it has ended."""
+        if not gone and not self._ends():
+            return of_closed(self.log_tail())
+        status = self._reap(wait_s=1.0)
+        return of_end(status, self.log_tail(), memory_ran_out=self._shared.kills.count() > self._kills)
 
     def _reap(self, wait_s: float = 0.0) -> int | None:
         deadline = time.monotonic() + wait_s
         while True:
-            with self._shared.lock:
-                framing.send(self._shared.fork_server, {"op": "reap", "pid": self.pid})
-                status = framing.receive(self._shared.fork_server)["status"]
+            try:
+                with self._shared.lock:
+                    framing.send(self._shared.fork_server, {"op": "reap", "pid": self.pid})
+                    status = framing.receive(self._shared.fork_server)["status"]
+            except (OSError, framing.WireError):  # the fork server is gone, and with it what it knew
+                return None
             if status is not None or time.monotonic() > deadline:
                 return None if status is None else int(status)
             time.sleep(0.01)
@@ -334,15 +389,18 @@ class RunnerHandle:
         return None if self.uid is None else self._signal_all
 
     def _signal_all(self, number: int) -> bool:
-        with self._shared.lock:
-            framing.send(self._shared.fork_server, {"op": "signal", "uid": self.uid, "number": int(number)})
-            return framing.receive(self._shared.fork_server)["done"] is True
+        try:
+            with self._shared.lock:
+                framing.send(self._shared.fork_server, {"op": "signal", "uid": self.uid, "number": int(number)})
+                return framing.receive(self._shared.fork_server)["done"] is True
+        except (OSError, framing.WireError):
+            return False
 
     def _freeze(self) -> None:
         try:
             self.stopped = procfs.freeze(self.members, at_once=self._at_once)
         except procfs.FreezeError as error:
-            raise RunnerFailed("timed_out", str(error)) from None
+            raise self._too_late(str(error)) from None
         self._threads.watch(self.stopped)
 
     @names_role
@@ -392,7 +450,7 @@ class RunnerHandle:
         """Share an input buffer with the runner, in place of the one before, which is closed.
 
         Raises:
-            RunnerFailed: the runner died, took too long or ran out of turn.
+            RunnerFailed: the runner died, could not map it, took too long or ran out of turn.
         """
         if self.input_buffer is not None:
             self.input_buffer.close()
@@ -403,7 +461,7 @@ class RunnerHandle:
             socket.send_fds(self._sock, [b"x"], [input_buffer.fd])
         except OSError:
             raise self._death() from None
-        self._turn(60)
+        self._answer(60)
 
     @names_role
     def call(
@@ -413,7 +471,7 @@ class RunnerHandle:
         *,
         seed: int,
         timeout_s: float,
-        keep: bool = False,
+        keep: int = 0,
         state: Sequence[str] = (),
         quiet: Callable[[], None] | None = None,
         before: Callable[[], None] | None = None,
@@ -492,9 +550,29 @@ class RunnerHandle:
         """Where tensors of the stopped runner lie.
 
         Raises:
-            RunnerFailed: the runner has ended.
+            RunnerFailed: the runner has ended, or cannot be looked at.
         """
         return self.platform.places(self, rows)
+
+    @names_role
+    @_or_its_end
+    def disturbance(self) -> float:
+        """The platform's counter of what disturbs this runner.
+
+        Raises:
+            RunnerFailed: the runner has ended, or cannot be looked at.
+        """
+        return self.platform.disturbance(self)
+
+    @names_role
+    @_or_its_end
+    def look(self, at: Callable[[int], _Seen]) -> _Seen:
+        """What is seen of the runner's first process from outside, by its pid.
+
+        Raises:
+            RunnerFailed: the runner has ended, or cannot be looked at.
+        """
+        return at(self.pid)
 
     def exchange(
         self, message: framing.Message | bytes, timeout_s: float, meanwhile: Callable[[], None] | None = None
@@ -530,9 +608,7 @@ class RunnerHandle:
         try:
             framing.send_body(self._sock, body)
         except TimeoutError:
-            raise RunnerFailed(
-                "timed_out", f"a message was not read within {timeout_s:.3g} s", self.log_tail()
-            ) from None
+            raise self._too_late(f"a message was not read within {timeout_s:.3g} s") from None
         except OSError:
             raise self._death() from None
 
@@ -549,6 +625,7 @@ class RunnerHandle:
             raise of_refusal(reply, self.log_tail())
         return reply, turn
 
+    @names_role
     def tree_of(self, told: object) -> Tree:
         """Read the tree in a runner's answer without trusting anything in it.
 

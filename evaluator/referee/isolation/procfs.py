@@ -17,6 +17,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_TIMERSLACK = 29
 _LOOKS_EVERY_S = 20e-6
 _SCANS = 3  # before all processes are signalled at once
+_EXITING = 0x4  # PF_EXITING, in the flags of a thread's stat
+_SIGKILL_PENDING = 1 << (signal.SIGKILL - 1)
 _MOST_WATCHED = 2 * (os.cpu_count() or 1) + 16  # threads; a process may have more than we may have files
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -64,6 +66,31 @@ def _status_uid(pid: str) -> int:
         return -1
     start = text.index(b"\nUid:") + 5
     return int(text[start : text.index(b"\n", start)].split()[0])
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process is gone, or runs no more of its program: each thread has been killed or is exiting.
+
+    The kernel takes seconds to free gigabytes, and meanwhile the process has no memory to read and yet has not ended.
+    Nothing but its end can follow: no thread comes back from there (proc(5): flags in `stat`, `SigPnd` in `status`).
+    """
+    for thread in _threads_of(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            text = _read_start(f"{thread}/stat")
+            fields = text[text.rindex(b")") + 2 :].split()
+            if fields[0] in (b"Z", b"X") or int(fields[6]) & _EXITING:
+                continue
+            if not _has_pending_kill(thread):
+                return False
+    return True
+
+
+def _has_pending_kill(thread: str) -> bool:
+    with open(f"{thread}/status", "rb") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith(b"SigPnd:"):
+                return bool(int(line.split()[1], 16) & _SIGKILL_PENDING)
+    return False
 
 
 def newest_pid() -> int:

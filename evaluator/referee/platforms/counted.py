@@ -210,7 +210,7 @@ class CountedPlatform(ABC):
         return Call(handle.tree_of(reply.get("tree")), counted / self.rate, placed, 0.0, 1, 0.0, after)
 
     def store(
-        self, handle: RunnerHandle, spec: Any, made: Sequence[Sequence[torch.Tensor]], *, keep: bool
+        self, handle: RunnerHandle, spec: Any, made: Sequence[Sequence[torch.Tensor]], *, keep: int
     ) -> list[Tree]:
         """Keep the outputs of a call, for each setting of the machine, for the referee to read; where they lie.
 

@@ -4,10 +4,9 @@ import contextlib
 import threading
 from dataclasses import dataclass, field
 
-from ..errors import Finding, RunnerFailed, of_task
+from ..errors import Finding, RunnerFailed, of_compile, of_task
 from ..isolation.calls import InputSet
 from ..isolation.handle import RunnerHandle
-from ..protocol.framing import WireError
 from . import build_archive
 from .runner_pool import RunnerPool
 
@@ -82,16 +81,31 @@ class Baselines:
         try:
             return self._start_compile(inputs)
         except RunnerFailed as failure:
-            if self.certain:
+            if not self.certain:
+                self.compile_fails = f"torch.compile cannot run this task: {failure.message[:200]}"
+            elif failure.for_memory:
+                self.leave_out_compile(failure, doing="its first call")
+            else:
                 text = f"torch.compile has run this task before and now fails: {failure.message[:200]}"
                 raise Finding("sandbox_error", text, "baseline_lost", failure.detail) from None
-            self.compile_fails = f"torch.compile cannot run this task: {failure.message[:200]}"
             return None
+
+    def leave_out_compile(self, failure: RunnerFailed, *, doing: str) -> None:
+        """Go on without this baseline, which has run the task before and failed while all others stood still.
+
+        Raises:
+            Finding: that may have been the candidate's doing: it hoards what the baseline needs, or was killed for
+                memory that ran out in its turn; or something has killed the baseline that is not known.
+        """
+        self.pool.check_hoarding()
+        if failure.killed and not failure.for_memory:
+            raise of_compile(failure, doing=doing)
+        self.compile_fails = f"the baseline torch.compile failed in {doing}: {failure.message[:200]}"
 
     def _fill(self, inputs: InputSet, count: int) -> None:
         try:
-            # WireError and OSError: the evaluation is over and its fork server is gone.
-            with contextlib.suppress(RunnerFailed, Finding, WireError, OSError):
+            # OSError: the evaluation is over and its fork server is gone.
+            with contextlib.suppress(RunnerFailed, Finding, OSError), self.pool.kills.others_run():
                 for _ in range(count):
                     handle = self._start_compile(inputs)
                     with self._news:

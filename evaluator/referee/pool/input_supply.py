@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, overload
 
 from ..errors import Finding
 from ..isolation.calls import InputSet, copy_value
@@ -146,6 +146,7 @@ def _order(pool: RunnerPool, families: Sequence[str], how: Mapping[str, Any] = M
         "domains": pool.request.domain,
         "seeds": [seed for seed, _ in seeds],
         "how": dict(how),
+        "give_back": pool.frugal,
         "smaller": None if pool.smaller is None else pool.smaller.to_json(),
     }
     return _Order(families, how, seeds, message)
@@ -170,7 +171,7 @@ def _copied(pool: RunnerPool, reference: RunnerHandle, order: _Order, reply: fra
     if any(bytes_needed(tree) > pool.input_bytes for tree, of in zip(trees, generated, strict=True) if of):
         raise Finding("task_invalid", "get_inputs() returns larger tensors on a later call", "inputs_change")
     sets = [copy_value(reference, tree, pool.memory_bytes // 3) for tree in trees]
-    reference.ask({"op": "release"}, timeout_s=60)
+    pool.release(reference)
     return [
         InputSet(tree, contents, call, has_changed is not False)
         for (tree, contents), (_, call), has_changed in zip(sets, order.seeds, changed, strict=True)
@@ -235,7 +236,7 @@ class InputSupply:
             Finding: the reference's process is gone.
         """
         wanted = min(count - len(self._ready), self.at_once())
-        if wanted <= 0 or count * self.pool.input_bytes < _WORTH_WHILE_BYTES:
+        if self.pool.frugal or wanted <= 0 or count * self.pool.input_bytes < _WORTH_WHILE_BYTES:
             return
         self._ordered = self._next_order(wanted)
         with task_step("making inputs"):
@@ -264,6 +265,29 @@ class InputSupply:
         """Stop the reference: something will be timed."""
         if self._ordered is not None:
             self.reference.pause()
+
+
+class OneByOne(Sequence[InputSet]):
+    """The inputs of a round where memory is short: each is made when it is asked for, and lets go of the one before."""
+
+    def __init__(self, supply: InputSupply, count: int) -> None:
+        self._supply, self._count = supply, count
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> InputSet: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[InputSet]: ...
+    def __getitem__(self, index: int | slice) -> InputSet | list[InputSet]:
+        """A fresh set, another one each time."""
+        if isinstance(index, slice):
+            return self._supply.take(len(range(*index.indices(self._count))))
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        return self._supply.take(1)[0]
 
 
 def _share_memory(trees: list[Tree]) -> bool:

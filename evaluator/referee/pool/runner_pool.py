@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,14 +20,15 @@ from ..errors import MORE_MEMORY, Finding, RunnerFailed, of_task
 from ..isolation import exhaustion
 from ..isolation.calls import copy_value
 from ..isolation.handle import FOREIGN_ROLES, RunnerHandle, RunnerShared
+from ..isolation.memory_kills import MemoryKills
 from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
-from ..protocol import input_families
-from ..protocol.framing import WireError
+from ..protocol import allocator, input_families
 from ..protocol.gpu_checks import ARCHITECTURES
 from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, bytes_needed
 from . import build_archive
+from .memory_need import Need
 from .seeds import Seeds
 
 _NO_BASELINE = (
@@ -34,6 +36,13 @@ _NO_BASELINE = (
     "(platforms cuda and triton); write class Model beside the kernel for others"
 )
 _CALLS_COMPILER = re.compile(r"torch\s*\.\s*compile\b|from torch import[^\n]*\bcompile\b|torch\._dynamo|\.compile\(\)")
+# What a candidate may hold beyond what eager holds: so many times its outputs (whose memory may wait to be used again),
+# twice its inputs and parameters (kept in another form, say), and a workspace.
+HELD_OUTPUTS = 8
+WORKSPACE_BYTES = 64 << 20
+COMPILER_BYTES = 64 << 20
+"""Besides, for a candidate that calls torch.compile: 129 MiB more than eager were seen for a small op in all."""
+_PROCESS_BYTES = 256 << 20  # that a runner of eager's holds, besides tensors
 _FIRST_UID = 20001  # each runner gets a uid of its own, so that it cannot reach another's files or processes
 
 
@@ -97,6 +106,7 @@ class RunnerPool:
     seeds: Seeds = field(default_factory=Seeds)
     platform: Platform = field(init=False)
     account: Account = field(init=False)
+    kills: MemoryKills = field(default_factory=MemoryKills)
     locks: tuple[threading.Lock, threading.Lock] = field(default_factory=lambda: (threading.Lock(), threading.Lock()))
     running: list[RunnerHandle] = field(default_factory=list)
     uids: Iterator[int] = field(default_factory=lambda: itertools.count(_FIRST_UID))
@@ -105,6 +115,8 @@ class RunnerPool:
     state: tuple[Tree, list[torch.Tensor]] | None = None  # the state that every runner is given
     names_of: dict[str, state_check.Names] = field(default_factory=dict)  # of foreign models' tensors, by role
     input_bytes: int = 0
+    output_bytes: int = 0  # of the reference's outputs, once it has been called
+    temporary_bytes: int = 0  # what its process took in a call besides them
     smaller: Smaller | None = None  # how all inputs are made smaller than the task's
     kernel_built: str = field(init=False)  # what the kernel that is the reference was built to; packed, or empty
     peaks: dict[str, float] = field(default_factory=dict)  # the points that were measured, in this evaluation
@@ -144,7 +156,7 @@ class RunnerPool:
         else:
             try:
                 handle = self._fork(self.compiler_fork_server, role, source)
-            except (OSError, WireError):
+            except RunnerFailed:
                 if role == "compile":
                     raise
                 # The compiler's modules cannot be imported here. The candidate may do without.
@@ -161,15 +173,19 @@ class RunnerPool:
             self.platform,
             self.account,
             self.locks[fork_server is not self.fork_server],
+            self.kills,
         )
         return RunnerHandle(shared, role, next(self.uids), source)
 
     def stop(self, *handles: RunnerHandle) -> None:
         """Kill runners and all processes that they started. They end side by side: giving memory back takes a while.
 
+        Those that have been stopped before are passed over.
+
         Raises:
             Finding: a process could not be killed.
         """
+        handles = tuple(handle for handle in handles if handle in self.running)
         self.kill(*handles)
         left = []
         for handle in handles:
@@ -197,6 +213,7 @@ class RunnerPool:
         Raises:
             Finding: a candidate did, or the sandbox is short of it in any case. The candidate has been stopped.
         """
+        self._check_memory()
         for handle in [handle for handle in self.running if handle.role == "champion"]:
             self.stop(handle)  # what it holds is no fault of the candidate
         before = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID)
@@ -212,6 +229,32 @@ class RunnerPool:
         if lacking := exhaustion.short(after):
             text = "the sandbox is short of " + exhaustion.named(lacking)
             raise Finding("sandbox_error", text)
+
+    def _check_memory(self) -> None:
+        """Check that no candidate was why the sandbox had no memory left for others, if the kernel killed any process.
+
+        Raises:
+            Finding: memory ran out in the candidate's own turn, or it holds more than a candidate may.
+        """
+        if not self.kills.count():
+            return
+        if self.kills.in_turns["candidate"]:
+            text = "the sandbox's memory ran out while the candidate ran: the kernel killed a process"
+            raise Finding("out_of_memory", text, "memory")
+        if self.kills.in_turns["champion"]:
+            text = "the sandbox's memory ran out while the candidate to compare with ran: the kernel killed a process"
+            raise Finding("sandbox_error", text, "out_of_memory")
+        held = sum(self.platform.held_bytes(handle) for handle in self.running if handle.role == "candidate")
+        if self.state is not None and held > self.may_hold_bytes(_PROCESS_BYTES):
+            text = f"the candidate held {held >> 20} MiB of memory, which left too little for others"
+            raise Finding("out_of_memory", text, "memory")
+
+    def may_hold_bytes(self, eager_bytes: int) -> int:
+        """What a candidate may hold: what eager holds, and more of what it is given and returns."""
+        assert self.state is not None
+        given = self.input_bytes + sum(content.numel() for content in self.state[1])
+        allowed = eager_bytes + HELD_OUTPUTS * self.output_bytes + 2 * given + WORKSPACE_BYTES
+        return allowed + (COMPILER_BYTES if calls_compiler(self.request.candidate_source) else 0)
 
     def stop_all(self) -> None:
         """Kill all remaining runners. Errors are ignored, because the verdict is settled."""
@@ -242,15 +285,48 @@ class RunnerPool:
                 {"op": "inputs", "seeds": [1], "families": [input_families.GENERATED]}, timeout_s=60
             )
             self.input_bytes = bytes_needed(tree)
-            if self.input_bytes > limit:
-                raise Finding(
-                    "task_invalid",
-                    f"the inputs take {self.input_bytes >> 20} MiB, more than a third of the sandbox's "
-                    f"{self.request.memory_mb} MiB; give the task smaller shapes or {MORE_MEMORY}",
-                    "out_of_memory",
-                )
+            self._refuse_if_too_large()
+            contents = copy_value(handle, tree, limit)[1]
+            self.release(handle)
             handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
+        self._see_a_call(handle, tree, contents)
         return handle
+
+    def _see_a_call(self, handle: RunnerHandle, tree: Tree, contents: list[torch.Tensor]) -> None:
+        """See what one call makes, before anything else is started.
+
+        Raises:
+            Finding: an evaluation would need more memory than there is, or the call took all that there is.
+        """
+        if self.platform.most_work is not None or self.request.source_kernel:
+            return  # its inputs become smaller before any call, or no call is one of torch's
+        slots, timeout_s = self.slots(), max(60.0, self.request.call_timeout_s)
+        try:
+            before = handle.look(peak_resident_bytes)
+            call = handle.call(tree, contents, seed=self.seeds.named("a first call"), timeout_s=timeout_s)
+            after = handle.look(peak_resident_bytes)
+            self.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
+            self.release(handle)
+        except RunnerFailed as failure:
+            if failure.for_memory or failure.kind == "out_of_memory":
+                of = f"(inputs {self.input_bytes >> 20:,} MiB) took all of it, {self.request.memory_mb:,} MiB"
+                text = f"one call of the reference {of}; give the task smaller shapes or {MORE_MEMORY}"
+                raise Finding("task_invalid", text, "out_of_memory", failure.detail) from None
+            raise of_task(failure, doing="its forward pass") from None
+        self.temporary_bytes = max(0, after - before - self.output_bytes)
+        self._refuse_if_too_large()
+        if slots != self.slots():
+            with task_step("making inputs"):
+                handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
+
+    def _refuse_if_too_large(self) -> None:
+        """Refuse a task that needs more memory than there is, before anything starts that would run out of it.
+
+        Raises:
+            Finding: it does.
+        """
+        if self.need.nbytes > self.memory_bytes:
+            raise Finding("task_invalid", f"the task {self.need.says(self.memory_bytes)}", "out_of_memory")
 
     def start_model(self, role: str, source: str, class_name: str) -> RunnerHandle:
         """Start a runner with a model built from `source` that holds the reference's parameters.
@@ -300,11 +376,38 @@ class RunnerPool:
         handle.ask({"op": "release"}, timeout_s=60)
         return state_check.values_by_name(*found)
 
+    @property
+    def need(self) -> Need:
+        """What the task takes, as far as it is known."""
+        state = sum(content.numel() for content in self.state[1]) if self.state else 0
+        return Need(self.input_bytes, self.output_bytes, state, self.temporary_bytes)
+
+    def release(self, reference: RunnerHandle) -> None:
+        """Have the reference's runner drop what was kept for reading; where memory is short, its memory goes back, too.
+
+        Raises:
+            RunnerFailed: the runner died or failed.
+        """
+        reference.ask({"op": "release", "give_back": self.frugal}, timeout_s=60)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Where memory is short, give back what this process has freed."""
+        if self.frugal:
+            allocator.give_back()
+
+    @property
+    def frugal(self) -> bool:
+        """Whether memory is so short that it is saved at the cost of time: less is kept, and more is made anew."""
+        return not self.need.is_generous(self.memory_bytes)
+
     def slots(self) -> int:
-        """The number of input sets in an input buffer: 2 to 8.
+        """The number of input sets in an input buffer: 2 to 8, or 1 where memory is short.
 
         Within these limits, enough sets to fill the platform's rotation, and at most a tenth of the sandbox's memory.
         """
+        if self.frugal:
+            return 1
         per_set = max(1, self.input_bytes)
         wanted = math.ceil(self.platform.rotation_bytes / per_set)
         return max(2, min(wanted, 8, self.memory_bytes // 10 // per_set))
@@ -337,6 +440,18 @@ class RunnerPool:
         assert handle.input_buffer is not None
         placed = handle.input_buffer.put(tree, contents)
         return handle.reveal({**message, "tree": placed.to_json()}, timeout_s=timeout_s)
+
+
+def peak_resident_bytes(pid: int) -> int:
+    """The most that a process has ever had in memory (proc(5): VmHWM).
+
+    Raises:
+        OSError: it is gone.
+    """
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    return 0
 
 
 @contextlib.contextmanager

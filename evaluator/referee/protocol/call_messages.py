@@ -4,7 +4,8 @@ Reading one and writing the other are inside of the timed region, and a candidat
 So they are kept short.
 
 The go holds what the runner may not know before: the seed, whether it keeps the outputs of earlier calls, and, as JSON,
-inputs that are no tensors and names of state to report. In network byte order: the seed (64 bits), 1 or 0, the JSON.
+inputs that are no tensors and names of state to report. In network byte order: the seed (64 bits), how many earlier
+outputs are kept (8 bits), the JSON.
 
 The answer holds one tensor, or a tuple or list of tensors. In network byte order: `MARK`, the kind (0 tensor, 1 tuple,
 2 list), the number of tensors (16 bits); then for each tensor its address (64 bits), its type (an index into `DTYPES`),
@@ -25,7 +26,8 @@ from .tensors import DTYPES, only_tensors
 MARK = b"\x01"
 """The first byte; JSON never begins with it."""
 
-_GO = struct.Struct("!Q?")
+_GO = struct.Struct("!QB")
+KEEP_ALL = 255
 _HEAD = struct.Struct("!BBH")
 _TENSOR = struct.Struct("!QBB")
 _KINDS = ("tensor", "tuple", "list")
@@ -48,13 +50,13 @@ class Go:
 
     Attributes:
         seed: of the random numbers that the call draws.
-        keep: whether the outputs of earlier calls stay as they are.
+        keep: of how many earlier calls the outputs stay as they are; `KEEP_ALL`: of all.
         spec: the structure of the inputs with those that are no tensors; None if it was told before.
         state: names of the model's tensors that are reported with the outputs.
     """
 
     seed: int
-    keep: bool = False
+    keep: int = 0
     spec: Any = None
     state: tuple[str, ...] = ()
 

@@ -6,6 +6,7 @@ nothing.
 """
 
 import contextlib
+import errno
 import gc
 import importlib.util
 import mmap
@@ -19,8 +20,8 @@ from typing import Any
 
 import torch
 
-from ..protocol import call_messages, framing
-from ..protocol.call_messages import Go
+from ..protocol import allocator, call_messages, framing
+from ..protocol.call_messages import KEEP_ALL, Go
 from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
 from . import build_files, model_state, oracle, perturb
@@ -209,6 +210,8 @@ class Runner:
                 )
                 for family, seed in zip(message["families"], message["seeds"], strict=True)
             ]
+        if message.get("give_back"):
+            allocator.give_back()
         return {
             "trees": [self.reveal(inputs)["tree"] for inputs, _ in made],
             "changed": [changed for _, changed in made],
@@ -227,8 +230,8 @@ class Runner:
         tensors = [self.tensor_at(row) for row in read_rows(message["tensors"])]
         with torch.no_grad():
             go, inputs = self.wait_for_go(message["spec"], tensors)
-            if not go.keep:
-                self.kept.clear()
+            if go.keep < KEEP_ALL:
+                del self.kept[: max(0, len(self.kept) - go.keep)]
             torch.default_generator.manual_seed(go.seed)
             with self.language.foreign_code():
                 value = self.model(*inputs)
@@ -255,7 +258,7 @@ class Runner:
         if self.language is not self.platform:
             return self.reveal(oracle.rerun(self.model, arguments, message["seed"], self.language.foreign_code))
         torch.manual_seed(message["seed"])
-        return self.reveal(oracle.evaluate(self.model, arguments))
+        return self.reveal(oracle.evaluate(self.model, arguments, inputs_after=message["inputs_after"]))
 
     def work(self, message: framing.Message) -> framing.Message:
         """Count the floating-point operations of one call, and the bytes of inputs and state that it touches."""
@@ -279,9 +282,11 @@ class Runner:
         self.platform.give_way()
         return {}
 
-    def release(self, _: framing.Message) -> framing.Message:
-        """Drop all values that were kept for the referee to read."""
+    def release(self, message: framing.Message) -> framing.Message:
+        """Drop all values that were kept for the referee to read, and with `give_back` return what is free."""
         self.kept.clear()
+        if message.get("give_back"):
+            allocator.give_back()
         return {}
 
     def peaks(self, message: framing.Message) -> framing.Message:
@@ -357,7 +362,8 @@ def failure(error: BaseException) -> framing.Message:
     """The answer to a failed command: the kind of the failure, one line, and the end of the traceback."""
     kind = "error"
     text = str(error)
-    if isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:
+    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    if refused or isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:
         kind = "out_of_memory"
     elif isinstance(error, TreeError):
         kind = "output"

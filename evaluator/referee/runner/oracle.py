@@ -33,11 +33,11 @@ def widen(value: Any) -> Any:
     return value
 
 
-def evaluate(model: Any, arguments: list[Any]) -> dict[str, Any]:
+def evaluate(model: Any, arguments: list[Any], *, inputs_after: bool = True) -> dict[str, Any]:
     """Run the model in float64. Meanwhile the default dtype is float64, for tensors that `forward` makes.
 
     Returns:
-        `outputs`, the `traits` of the op (`protocol.traits.Traits`), and the `inputs` after the call.
+        `outputs`, the `traits` of the op (`protocol.traits.Traits`), and the `inputs` after the call, if asked for.
     """
     wide, given = _wide_model(model), widen(arguments)
     before = torch.get_default_dtype()
@@ -48,7 +48,7 @@ def evaluate(model: Any, arguments: list[Any]) -> dict[str, Any]:
             outputs = wide(*given)
     finally:
         torch.set_default_dtype(before)
-    return {"outputs": outputs, "traits": watch.traits(), "inputs": given}
+    return {"outputs": outputs, "traits": watch.traits(), "inputs": given if inputs_after else []}
 
 
 def _wide_model(model: Any) -> Any:

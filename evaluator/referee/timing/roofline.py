@@ -15,6 +15,7 @@ from ..isolation.calls import InputSet
 from ..isolation.handle import RunnerHandle
 from ..pool.reference_work import CountedWork, count_work
 from ..pool.runner_pool import RunnerPool
+from ..protocol.call_messages import KEEP_ALL
 from ..protocol.peaks import Peaks, Traffic
 from ..protocol.tensors import TensorRow
 
@@ -176,7 +177,7 @@ def _written(pool: RunnerPool, reference: RunnerHandle, inputs: InputSet) -> int
     timeout_s = pool.request.call_timeout_s
     try:
         first, second = (
-            reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=True).outputs
+            reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=KEEP_ALL).outputs
             for _ in range(2)
         )
         shared = call_outputs.shared_outputs(reference, second)

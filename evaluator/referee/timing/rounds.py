@@ -13,7 +13,7 @@ import torch
 
 from ..correctness import call_outputs
 from ..correctness.findings import Evidence
-from ..errors import ChampionFailed, Finding, RunnerFailed, of_candidate, of_failure, of_task
+from ..errors import ChampionFailed, CompileFailed, Finding, RunnerFailed, of_candidate, of_failure, of_task
 from ..isolation.calls import Call, InputSet
 from ..isolation.handle import FOREIGN_ROLES, RunnerHandle
 from ..pool.input_supply import InputSupply
@@ -82,11 +82,10 @@ class ProcessSet:
         before: list[list[SpotCheck]] = [[] for _ in fresh]  # those before each timed call
         for spot_check in due:
             before[int(spot_check.after * len(before))].append(spot_check)
-        baselines = [handle for handle in self.runners.values() if handle.role not in FOREIGN_ROLES]
-        platform = self.pool.platform
-        disturbances = [platform.disturbance(handle) for handle in baselines]
+        disturbances = self._disturbances()
         half = len(fresh) // 2
         for warm, turn in enumerate((range(half), range(half, len(fresh)))):
+            own = [(fresh[index], before[index]) for index in turn]
             self._states = {"eager": [], "candidate": []} if next(self.checked) else {}
             checked = bool(self._states)
             outputs: dict[str, list[Values]] = {}
@@ -95,10 +94,11 @@ class ProcessSet:
                 self._spot_checks_ready_s = 0.0
                 with blame(variant):
                     first = self._untimed(variant, self.warm[warm % len(self.warm)], calls, checked=checked)
-                    timed = [self._timed(variant, fresh[index], before[index], calls) for index in turn]
-                outputs[variant] = first + timed
+                    timed = [self._timed(variant, inputs, checks, calls) for inputs, checks in own]
+                outputs[variant] = first + timed if variant != "compile" else []
+                del first, timed
                 done.add_turn(variant, calls, self._spot_checks_ready_s)
-            given = [self.warm[warm % len(self.warm)]] * checked + [fresh[index] for index in turn]
+            given = [self.warm[warm % len(self.warm)]] * checked + [inputs for inputs, _ in own]
             for inputs, want, have in zip(given, outputs["eager"], outputs["candidate"], strict=True):
                 spot_checks.compare(self.pool, self.supply, self.evidence, inputs, want, have)
             if checked and "champion" in outputs:
@@ -108,15 +108,55 @@ class ProcessSet:
             if checked:
                 for want, have in zip(self._states["eager"], self._states["candidate"], strict=True):
                     spot_checks.compare_state(want, have, self.evidence)
+            del own, given, outputs
         self.supply.pause()
+        done.even = not any(
+            self.pool.platform.is_disturbed(before, after)
+            for before, after in zip(disturbances, self._disturbances(), strict=True)
+        )
+        return done
+
+    def judge(self, due: Sequence[SpotCheck]) -> None:
+        """Judge the spot checks of a round that is over.
+
+        Raises:
+            Finding: one is wrong.
+        """
         with self._timing_spot_checks():
             for spot_check in due:
                 spot_check.judge(self.evidence)
-        done.even = not any(
-            platform.is_disturbed(before, platform.disturbance(handle))
-            for handle, before in zip(baselines, disturbances, strict=True)
-        )
-        return done
+
+    @contextlib.contextmanager
+    def without_buffers(self) -> Iterator[None]:
+        """A context in which runners that stand still hold no input buffers, where memory is short.
+
+        It comes in every round, so that it tells nothing of what is done meanwhile.
+
+        Raises:
+            Finding: a runner has failed.
+        """
+        if not self.pool.frugal:
+            yield
+            return
+        self._attach(0, 1)
+        self.pool.tidy()
+        yield
+        self.pool.tidy()
+        self._attach(self.pool.input_bytes, self.pool.slots())
+
+    def _attach(self, slot_bytes: int, slots: int) -> None:
+        for variant, handle in self.runners.items():
+            with blame(variant):
+                handle.attach(self.pool.platform.input_buffer(slot_bytes, slots))
+
+    def _disturbances(self) -> list[float]:
+        """The counter of each baseline."""
+        found = []
+        for variant, handle in self.runners.items():
+            if handle.role not in FOREIGN_ROLES:
+                with blame(variant):
+                    found.append(handle.disturbance())
+        return found
 
     def call(self, variant: str, inputs: InputSet) -> Call:
         """One call with all else stopped."""
@@ -200,6 +240,7 @@ def blame(variant: str) -> Iterator[None]:
     Raises:
         Finding: the runner failed.
         ChampionFailed: the champion did, or left something behind that a candidate would be refused for.
+        CompileFailed: the baseline torch.compile did.
     """
     try:
         yield
@@ -214,4 +255,6 @@ def blame(variant: str) -> Iterator[None]:
             raise ChampionFailed(failure.message) from None
         if variant == "candidate":
             raise of_candidate(failure, building=False, doing="a timed call") from None
+        if variant == "compile":
+            raise CompileFailed(failure) from None
         raise of_task(failure, doing=f"a timed call ({variant})") from None

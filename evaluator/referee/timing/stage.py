@@ -3,18 +3,18 @@
 import math
 import random
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..correctness.findings import Evidence
-from ..errors import ChampionFailed, Finding, RunnerFailed
+from ..errors import ChampionFailed, CompileFailed, Finding
 from ..isolation.calls import InputSet
 from ..isolation.handle import RunnerHandle
 from ..pool.baselines import Baselines
 from ..pool.candidate_builder import Builder
-from ..pool.input_supply import InputSupply
-from ..pool.runner_pool import RunnerPool, calls_compiler, progress
+from ..pool.input_supply import InputSupply, OneByOne
+from ..pool.runner_pool import RunnerPool, progress
 from . import call_times, spot_checks, statistics
 from .rounds import ProcessSet, blame, checked_turns
 from .spot_checks import SpotCheck
@@ -24,12 +24,6 @@ UNACCOUNTED_S = 0.006  # in a process set
 UNACCOUNTED_SHARE = 0.01
 SETS_DROPPED = 1  # for what ran out of its turn
 _HANDOVERS = 15
-# What a candidate may hold beyond what eager holds: so many times its outputs (whose memory may wait to be used again),
-# twice its inputs and parameters (kept in another form, say), and a workspace.
-HELD_OUTPUTS = 8
-WORKSPACE_BYTES = 64 << 20
-COMPILER_BYTES = 64 << 20
-"""Besides, for a candidate that calls torch.compile: 129 MiB more than eager were seen for a small op in all."""
 FRESH_BYTES = 512 << 20  # of inputs for one round
 
 
@@ -79,8 +73,13 @@ class TimingStage:
             progress(f"timing, process set {sets + 1}")
             last = not self.plan.trial and sets + 1 >= self.plan.sets  # no other need follow
             begun = time.perf_counter()
-            with ThreadPoolExecutor(1, initializer=platform.begin_timing) as beside:
+            with (
+                self.pool.kills.others_run(),
+                ThreadPoolExecutor(1, initializer=platform.begin_timing) as beside,
+            ):
                 pending = beside.submit(self._make_spot_checks, rng.getrandbits(64), last=last)
+                if self.pool.frugal:
+                    wait([pending])
                 runners = self._start_runners(checked)
             checked = None
             started_s = min(started_s, time.perf_counter() - started)  # the first may have waited for a compiler
@@ -88,7 +87,7 @@ class TimingStage:
             least = self.plan.least_rounds(sets)
             checked_ones = checked_turns(rng, 2 * least)
             running = ProcessSet(self.pool, self.evidence, runners, self.warm, supply, orders, rng, checked_ones, scrub)
-            sets_before = len(self.measurement.handovers_s)
+            sets_before, kills_before = len(self.measurement.handovers_s), self.pool.kills.count()
             try:
                 with platform.beside_calls():
                     self.measurement.open_set(list(runners), self._settle(running))
@@ -99,11 +98,15 @@ class TimingStage:
                     self._measure_set(running, ready, rng, least, started_s=started_for_s, last=last)
                     self.pool.account.end()
                     load.end()
-                sets += self._check_turns()
-            except ChampionFailed as failure:
+                sets += self._check_turns(kills=self.pool.kills.count() > kills_before)
+            except (ChampionFailed, CompileFailed) as failure:
                 if len(self.measurement.handovers_s) > sets_before:
                     self.measurement.drop_set()
-                self._go_on_without_champion(str(failure))
+                if isinstance(failure, CompileFailed):
+                    self.baselines.leave_out_compile(failure.failure, doing="a timed call")
+                    self.measurement.forget("compile")
+                else:
+                    self._go_on_without_champion(str(failure))
                 supply.collect()
                 self.pool.stop(*runners.values())
                 continue
@@ -123,7 +126,7 @@ class TimingStage:
     def _start_runners(self, checked: RunnerHandle | None) -> dict[str, RunnerHandle]:
         """Fresh runners of all variants; the candidate's is `checked`, if there is one."""
         compiles = "compile" in self.pool.request.baselines
-        if compiles:
+        if compiles and not self.pool.frugal:
             self.baselines.compile_ahead(self.warm[0], 1)
         eager, compiled = self.baselines.start_eager(), None
         first = compiles and not self.baselines.certain  # then nothing of the candidate's may stand in its way
@@ -188,8 +191,11 @@ class TimingStage:
         if self._owed_s <= 0:
             self._owed.clear()
 
-    def _check_turns(self) -> bool:
+    def _check_turns(self, *, kills: bool = False) -> bool:
         """Whether nothing ran out of its turn in the last set. Once that may be an accident, and the set is dropped.
+
+        Args:
+            kills: whether the kernel has killed processes for memory in this set, whose end takes time of nobody's.
 
         Raises:
             Finding: it was so in another set already.
@@ -203,6 +209,11 @@ class TimingStage:
             most = max(self.profile.get("unaccounted_ms") or 0.0, round(account.unaccounted_s * 1e3, 3))
             self.profile["unaccounted_ms"] = most
             return True
+        if kills:  # all that were timed live, so it was what the candidate, or the champion, had started
+            if self.champion is not None:
+                raise ChampionFailed("the kernel killed processes for memory, which may have been its own")
+            text = "the kernel killed processes of the candidate, because the sandbox had no memory left"
+            raise Finding("out_of_memory", text)
         if self.champion is not None and self.profile.get("sets_dropped", 0) >= SETS_DROPPED:
             raise ChampionFailed("processes ran out of their turn, which may have been its own")
         self.measurement.drop_set()
@@ -236,12 +247,7 @@ class TimingStage:
         Memory may hold what was prepared for timed calls, in the calls that settle a process set or in an untimed one.
         """
         held = {name: self.pool.platform.held_bytes(handle) for name, handle in runners.items()}
-        assert self.pool.state is not None
-        given = self.pool.input_bytes + sum(content.numel() for content in self.pool.state[1])
-        allowed = held["eager"] + HELD_OUTPUTS * self.evidence.output_bytes + 2 * given + WORKSPACE_BYTES
-        if calls_compiler(self.pool.request.candidate_source):
-            allowed += COMPILER_BYTES
-        self.hoards = self.hoards or held["candidate"] > allowed
+        self.hoards = self.hoards or held["candidate"] > self.pool.may_hold_bytes(held["eager"])
         if (more := held["candidate"] - held["eager"]) > self._most_held:
             self._most_held = more
             self.profile["resident_mb"] = {name: round(size / (1 << 20), 1) for name, size in held.items()}
@@ -285,21 +291,26 @@ class TimingStage:
                         break
                     look = time.perf_counter() - look
                     looked_s, look_at = looked_s + look, spent + 9 * look  # a tenth of the time at most
-            fresh = supply.take(calls)
+            fresh = OneByOne(supply, calls) if self.pool.frugal else supply.take(calls)
             # Made whenever there is time and kept for any later round, so that the pause tells nothing. A candidate
             # that counts its rounds must never know that no spot check will follow.
-            if not ready and self._owed:  # there was no room for all at once
-                ready += self._made(rng, most=0)
-                missing = spot_checks.families_missing(ready, self.evidence)
-            elif not ready and made_s + running.spot_checks_s < spot_checks.TIME_SHARE * spent:
-                made = time.perf_counter()
-                ready += self._made(rng, most=1)
-                made_s += time.perf_counter() - made
+            with running.without_buffers():
+                if not ready and self._owed:  # there was no room for all at once
+                    ready += self._made(rng, most=0)
+                    missing = spot_checks.families_missing(ready, self.evidence)
+                elif not ready and made_s + running.spot_checks_s < spot_checks.TIME_SHARE * spent:
+                    made = time.perf_counter()
+                    ready += self._made(rng, most=1)
+                    made_s += time.perf_counter() - made
             supply.prepare(calls)
             # Missing families come evenly in the rounds that there are in any case, and then at once.
             at_least = math.ceil((missing + len(self._owed)) / max(1, least - rounds))
             began = time.perf_counter()
-            done = running.run(fresh, spot_checks.draw(ready, rng, calls=calls, at_least=at_least))
+            due = spot_checks.draw(ready, rng, calls=calls, at_least=at_least)
+            done = running.run(fresh, due)
+            with running.without_buffers():
+                running.judge(due)
+            del due
             if rounds >= least:
                 self._take_from_owed(time.perf_counter() - began)
             del fresh  # before the next are copied
@@ -351,7 +362,4 @@ class TimingStage:
             Finding: the candidate is gone.
         """
         with blame("candidate"):
-            try:
-                return self.pool.platform.disturbance(candidate)
-            except OSError:
-                raise RunnerFailed("died", "the process is gone", candidate.log_tail()) from None
+            return candidate.disturbance()

@@ -121,6 +121,8 @@ def check(
             print(f"{name + ':':10}{plain('; '.join(map(str, values)))}")
         taken = "" if result.eager_ms is None else f"{latency(result.eager_ms)} ms, "
         print(f"{'eager:' if taken else 'memory:':10}{taken}{plain(result.memory_mb)} MiB")
+        if result.need_mb is not None:
+            print(f"{'needs:':10}about {result.need_mb:,} MiB for an evaluation, of {settings.memory_mb:,} MiB")
         for warning in result.warnings:
             print(f"{'warning:':10}{plain(warning)}")
     for problem in result.problems:

@@ -1,6 +1,8 @@
 """An evaluation ends with a verdict whatever happens; only evidence passes, and nobody is accused without it."""
 
+import os
 import signal
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ from evaluator.referee import errors, evaluate
 from evaluator.referee.correctness import tolerances
 from evaluator.referee.errors import Finding, RunnerFailed, names_role
 from evaluator.referee.isolation import exhaustion
+from evaluator.referee.isolation.memory_kills import MemoryKills
 from evaluator.referee.platforms.load import load_platform
 from evaluator.referee.pool.runner_pool import Request, RunnerPool
 from evaluator.referee.protocol import traits
@@ -72,36 +75,97 @@ def test_the_referees_own_fault_is_a_verdict_that_accuses_nobody(
         ("reference", "died", "task_invalid/None"),
         ("eager", "timed_out", "task_invalid/timed_out"),
         ("eager", "no_room", "sandbox_error/no_room"),
+        ("candidate", "no_room", "sandbox_error/no_room"),
+        ("compile", "died", "sandbox_error/baseline_lost"),
         ("peaks", "died", "sandbox_error/died"),
     ],
 )
 def test_a_failure_that_nobody_expected_is_that_of_its_runner(
     role: str, kind: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(errors, "oom_kills", lambda: 0)
     assert verdict(ended(RunnerFailed(kind, "gone", role=role), monkeypatch)) == expected
 
 
 @pytest.mark.parametrize(
-    ("status", "role", "expected"),
+    ("status", "memory_ran_out", "role", "expected"),
     [
-        (signal.SIGKILL, "candidate", "out_of_memory/None"),
-        (signal.SIGKILL, "reference", "task_invalid/out_of_memory"),
-        (7 << 8, "candidate", "crashed/None"),
-        (7 << 8, "reference", "task_invalid/None"),
+        (signal.SIGKILL, True, "candidate", "out_of_memory/None"),
+        (signal.SIGKILL, True, "reference", "task_invalid/out_of_memory"),
+        (signal.SIGKILL, True, "compile", "sandbox_error/baseline_lost"),
+        (None, True, "candidate", "out_of_memory/None"),
+        (None, True, "eager", "task_invalid/out_of_memory"),
+        (signal.SIGKILL, False, "candidate", "crashed/None"),
+        (signal.SIGKILL, False, "reference", "task_invalid/None"),
+        (None, False, "candidate", "crashed/None"),
+        (signal.SIGSEGV, True, "candidate", "crashed/None"),
+        (signal.SIGSEGV, True, "reference", "task_invalid/None"),
+        (7 << 8, True, "candidate", "crashed/None"),
+        (7 << 8, True, "reference", "task_invalid/None"),
     ],
 )
 def test_only_a_process_that_was_killed_was_killed_for_memory(
-    status: int, role: str, expected: str, monkeypatch: pytest.MonkeyPatch
+    status: int | None, memory_ran_out: bool, role: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel counts kills of the whole sandbox: one that ended with a status of its own is none of them.
+    """The kernel counts kills of the whole sandbox: one that ended in a way of its own is none of them.
 
-    `status` is that of waitpid: the signal, or 256 times what the process exited with.
+    `status` is that of waitpid: the signal, or 256 times what the process exited with; None if nobody knows it.
     """
-    monkeypatch.setattr(errors, "oom_kills", lambda: 1)
-    failure = errors.of_end(status, "")
+    failure = errors.of_end(status, "", memory_ran_out=memory_ran_out)
     failure.role = role
     assert verdict(ended(failure, monkeypatch)) == expected
+
+
+def test_a_kill_before_a_runner_was_last_seen_alive_says_nothing_of_its_end() -> None:
+    kills = MemoryKills()
+    kills._file, kills._before = os.memfd_create("count"), 3
+    os.pwrite(kills._file, b"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", 0)
+    assert kills.count() == 0
+    os.pwrite(kills._file, b"oom_kill_disable 0\nunder_oom 0\noom_kill 5\n", 0)
+    assert kills.count() == 2
+    assert kills.note_turn("candidate", before=2) == 2
+    assert not kills.in_turns
+    with kills.others_run():
+        kills.note_turn("candidate", before=1)
+    assert not kills.in_turns, "another may have taken the memory"
+    kills.note_turn("candidate", before=1)
+    assert kills.in_turns == {"candidate": 1}
+    os.close(kills._file)
+
+
+class Holding:
+    """A pool's parts that looking for who took the memory needs; `held` is what the candidate holds."""
+
+    def __init__(self, kills: int, in_turn_of: str, held: int) -> None:
+        self.kills = SimpleNamespace(count=lambda: kills, in_turns=Counter([in_turn_of] if in_turn_of else []))
+        self.platform = SimpleNamespace(held_bytes=lambda handle: held)
+        self.running = [SimpleNamespace(role="candidate"), SimpleNamespace(role="eager")]
+        self.request = Request("cpu", "")
+        self.state = (None, [])
+        self.input_bytes = self.output_bytes = 1 << 20
+        self.may_hold_bytes = lambda eager: RunnerPool.may_hold_bytes(self, eager)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kills", "in_turn_of", "held_mb", "expected"),
+    [
+        (0, "", 4000, None),  # there was memory enough
+        (1, "", 100, None),
+        (1, "reference", 100, None),
+        (1, "", 4000, "out_of_memory/memory"),
+        (1, "candidate", 100, "out_of_memory/memory"),
+        (1, "champion", 100, "sandbox_error/out_of_memory"),
+    ],
+)
+def test_whose_memory_left_too_little_for_others(
+    kills: int, in_turn_of: str, held_mb: int, expected: str | None
+) -> None:
+    pool: Any = Holding(kills, in_turn_of, held_mb << 20)
+    found = None
+    try:
+        RunnerPool._check_memory(pool)
+    except Finding as finding:
+        found = f"{finding.verdict}/{finding.code}"
+    assert found == expected
 
 
 @pytest.mark.parametrize("error", [Finding("task_invalid", "the reference failed"), OSError(28, "No space left")])
@@ -177,7 +241,7 @@ def test_what_is_in_use_is_read(tmp_path: Any) -> None:
 def test_a_sandbox_that_is_short_of_something_in_any_case_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     full = {"disk": 0.9, "files": 0.0, "processes": 0.0, "shared_memory": 0.0}
     monkeypatch.setattr(exhaustion, "used", lambda *_: full)
-    pool: Any = SimpleNamespace(running=[], scratch="", memory_bytes=1)
+    pool: Any = SimpleNamespace(running=[], scratch="", memory_bytes=1, _check_memory=lambda: None)
     with pytest.raises(Finding, match="short of space for files") as caught:
         RunnerPool.check_hoarding(pool)
     assert caught.value.verdict == "sandbox_error"

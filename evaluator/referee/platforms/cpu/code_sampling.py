@@ -237,8 +237,12 @@ def executable_mappings(pid: int) -> list[tuple[int, int, str]]:
 
 
 def has_own_code(handle: RunnerHandle, reference: RunnerHandle, folder: str = "") -> bool:
-    """Whether a runner has mapped executable files of its own making (below `folder`) that the reference has not."""
-    own, others = (set(filter(is_own, executable_files(each.pid))) for each in (handle, reference))
+    """Whether a runner has mapped executable files of its own making (below `folder`) that the reference has not.
+
+    Raises:
+        RunnerFailed: one of the two has ended.
+    """
+    own, others = (set(filter(is_own, each.look(executable_files))) for each in (handle, reference))
     return any(name.startswith(folder) for name in own - others)
 
 

@@ -16,6 +16,7 @@ import pytest
 from evaluator.referee.errors import RunnerFailed
 from evaluator.referee.isolation import procfs
 from evaluator.referee.isolation.handle import RunnerHandle, RunnerShared
+from evaluator.referee.isolation.memory_kills import MemoryKills
 from evaluator.referee.platforms.cpu import memory
 from evaluator.referee.platforms.cpu.account import CpuAccount
 from evaluator.referee.platforms.cpu.platform import CpuPlatform
@@ -417,8 +418,26 @@ def stopped_runner(pid: int) -> RunnerHandle:
     handle = RunnerHandle.__new__(RunnerHandle)
     handle.role, handle.pid, handle.stopped, handle._pidfd = "candidate", pid, [pid], os.pidfd_open(pid)
     handle._used_ns = {pid: procfs.cpu_time_ns(pid)}
-    handle._shared = cast(RunnerShared, SimpleNamespace(account=FakeAccount()))
+    handle._shared = cast(RunnerShared, SimpleNamespace(account=FakeAccount(), kills=MemoryKills()))
+    handle._kills = 0
     return handle
+
+
+def test_a_process_ends_when_its_last_thread_does(start: Callable[[str], int]) -> None:
+    pid, headless = start(SPIN), start(ZOMBIE_LEADER)
+    ends = time.monotonic() + 20
+    while b" Z " not in Path(f"/proc/{headless}/stat").read_bytes():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+    assert not procfs.is_ending(pid)
+    assert not procfs.is_ending(headless), "who hides its memory so has not ended"
+    os.kill(pid, signal.SIGSTOP)
+    assert not procfs.is_ending(pid)
+    for each in (pid, headless):
+        os.kill(each, signal.SIGKILL)
+        assert procfs.is_ending(each), "at once"
+        os.waitpid(each, 0)
+        assert procfs.is_ending(each)
 
 
 def test_what_went_on_after_it_had_been_stopped_is_refused(start: Callable[[str], int]) -> None:
@@ -467,6 +486,20 @@ def test_a_process_that_ended_while_it_was_stopped_is_told_as_ended(
     with pytest.raises(RunnerFailed, match="ended by SIGKILL") as caught:
         touch(handle)
     assert (caught.value.kind, caught.value.role) == ("died", "candidate")
+    os.close(handle._pidfd)
+    os.close(handle._log)
+
+
+@pytest.mark.parametrize("touch", TOUCHES.values(), ids=TOUCHES.keys())
+def test_only_one_that_lives_is_accused(
+    touch: Callable[[RunnerHandle], object], start: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = stopped_runner(pid := start(SPIN))
+    handle.platform, handle._log = CpuPlatform(0), os.memfd_create("log")
+    handle._used_ns = {pid: -1_000_000}
+    with pytest.raises(RunnerFailed) as caught:
+        touch(handle)
+    assert caught.value.kind in ("unreadable", "out_of_turn")
     os.close(handle._pidfd)
     os.close(handle._log)
 

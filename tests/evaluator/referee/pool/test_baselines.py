@@ -8,6 +8,7 @@ import pytest
 from evaluator.referee.errors import Finding, RunnerFailed
 from evaluator.referee.isolation.calls import InputSet
 from evaluator.referee.isolation.handle import RunnerHandle
+from evaluator.referee.isolation.memory_kills import MemoryKills
 from evaluator.referee.pool.baselines import Baselines
 from evaluator.referee.protocol.tensors import Tree
 
@@ -43,6 +44,12 @@ class RunnerPool:
 
     def __init__(self, *fails: bool) -> None:
         self.fails = list(fails)
+        self.kills = MemoryKills()
+        self.hoarding: Finding | None = None
+
+    def check_hoarding(self) -> None:
+        if self.hoarding is not None:
+            raise self.hoarding
 
     def start(self, _: str) -> RunnerHandle:
         return cast(RunnerHandle, Runner(self.fails.pop(0)))
@@ -71,6 +78,41 @@ def test_a_baseline_that_was_there_does_not_vanish(earlier: str) -> None:
     with pytest.raises(Finding) as lost:
         found.start_compile(INPUTS)
     assert (lost.value.verdict, lost.value.code) == ("sandbox_error", "baseline_lost")
+    assert found.absent() == {}
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (RunnerFailed("died", "no memory left", killed=True, for_memory=True), "no memory left"),
+        (RunnerFailed("died", "ended by SIGSEGV"), "ended by SIGSEGV"),
+        (RunnerFailed("error", "cannot be compiled again"), "cannot be compiled again"),
+        (RunnerFailed("timed_out", "no answer"), "no answer"),
+    ],
+)
+def test_a_baseline_that_fails_while_all_others_stand_still_is_left_out_by_its_own_name(
+    failure: RunnerFailed, told: str
+) -> None:
+    found = baselines(False)
+    assert found.start_compile(INPUTS) is not None
+    found.leave_out_compile(failure, doing="a timed call")
+    assert found.absent() == {"compile": f"the baseline torch.compile failed in a timed call: {told}"}
+    assert found.start_compile(INPUTS) is None
+
+
+def test_a_baseline_that_somebody_else_has_killed_does_not_vanish() -> None:
+    found = baselines(False)
+    with pytest.raises(Finding) as lost:
+        found.leave_out_compile(RunnerFailed("died", "ended by SIGKILL", killed=True), doing="a timed call")
+    assert (lost.value.verdict, lost.value.code) == ("sandbox_error", "baseline_lost")
+    assert found.absent() == {}
+
+
+def test_a_candidate_that_takes_what_the_baseline_needs_gains_nothing_by_it() -> None:
+    found = baselines(False)
+    cast(RunnerPool, found.pool).hoarding = Finding("out_of_memory", "the candidate held all", "memory")
+    with pytest.raises(Finding, match="the candidate held all"):
+        found.leave_out_compile(RunnerFailed("died", "no memory", killed=True, for_memory=True), doing="a timed call")
     assert found.absent() == {}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from evaluator.referee.errors import RunnerFailed
 from evaluator.referee.pool import runner_pool
 from evaluator.referee.pool.runner_pool import Request, RunnerPool, calls_compiler
 
@@ -41,7 +42,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunnerPool]:
     made: Any = object.__new__(RunnerPool)
     made.fork_server, made.compiler_fork_server, made.scratch = plain, compiler, ""
     made.request, made.locks, made.running = Request(platform="cpu", task_source=""), (1, 2), []
-    made.platform = made.account = None
+    made.platform = made.account = made.kills = None
     made.uids = iter(range(9))
     yield made
     plain.close()
@@ -60,10 +61,10 @@ def test_where_the_compiler_s_modules_cannot_be_imported_a_candidate_does_withou
 ) -> None:
     def fork(shared: Any, *_: Any) -> Any:
         if shared.fork_server is pool.compiler_fork_server:
-            raise BrokenPipeError
+            raise RunnerFailed("no_room", "gone")
         return shared.fork_server
 
     monkeypatch.setattr(runner_pool, "RunnerHandle", fork)
     assert pool.start("candidate", "torch.compile(f)") is pool.fork_server
-    with pytest.raises(BrokenPipeError):
+    with pytest.raises(RunnerFailed, match="gone"):
         pool.start("compile")

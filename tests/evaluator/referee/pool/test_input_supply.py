@@ -19,7 +19,7 @@ class Pool:
 
     def __init__(self) -> None:
         self.seeds, self.one_by_one, self.input_bytes = Seeds(b"0" * 16), False, 1 << 20
-        self.smaller = None
+        self.smaller, self.frugal = None, False
         self.request = type("Request", (), {"domain": ("any",)})
 
 

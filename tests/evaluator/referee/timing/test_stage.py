@@ -15,6 +15,7 @@ from evaluator.referee.correctness import call_outputs
 from evaluator.referee.errors import ChampionFailed, Finding
 from evaluator.referee.isolation.calls import Call
 from evaluator.referee.platforms.load import load_platform
+from evaluator.referee.pool.runner_pool import RunnerPool
 from evaluator.referee.protocol.tensors import Tree
 from evaluator.referee.timing import call_times
 from evaluator.referee.timing.rounds import CHECKED, ProcessSet, checked_turns
@@ -27,15 +28,15 @@ NOTHING = Tree({"list": []}, ())
 def stopwatch(*, output_mb: int, input_mb: int, parameters_mb: int, source: str = "") -> TimingStage:
     """One that is about to time: what it knows of the op's sizes, and nothing else."""
     state = (NOTHING, [torch.empty(parameters_mb * MB, dtype=torch.uint8)])
-    known: Any = {
-        "pool": SimpleNamespace(
-            input_bytes=input_mb * MB,
-            state=state,
-            platform=load_platform("cpu", 0),
-            request=SimpleNamespace(candidate_source=source),
-        ),
-        "evidence": SimpleNamespace(output_bytes=output_mb * MB),
-    }
+    pool: Any = SimpleNamespace(
+        input_bytes=input_mb * MB,
+        output_bytes=output_mb * MB,
+        state=state,
+        platform=load_platform("cpu", 0),
+        request=SimpleNamespace(candidate_source=source),
+    )
+    pool.may_hold_bytes = lambda eager_bytes: RunnerPool.may_hold_bytes(pool, eager_bytes)
+    known: Any = {"pool": pool, "evidence": SimpleNamespace()}
     rest: Any = dict.fromkeys(("baselines", "builder", "champion", "reference"))
     return TimingStage(**known, **rest, plan=call_times.Plan(), warm=[])
 
@@ -164,6 +165,19 @@ def test_what_ran_out_of_its_turn_may_be_the_champions_doing() -> None:
     with pytest.raises(Finding) as found:
         stage._check_turns()
     assert found.value.code == "ran_out_of_turn", "without a champion it is the candidate's"
+
+
+def test_time_that_the_end_of_killed_processes_takes_is_nobodys_turn() -> None:
+    stage = stopwatch(output_mb=1, input_mb=1, parameters_mb=1)
+    cast(Any, stage.pool).account = SimpleNamespace(possible=True, unaccounted_s=1.0)
+    stage.champion = cast(Any, SimpleNamespace())
+    stage.measurement.open_set(["eager", "champion", "candidate"])
+    with pytest.raises(ChampionFailed, match="for memory"):
+        stage._check_turns(kills=True)
+    stage.champion = None
+    with pytest.raises(Finding) as found:
+        stage._check_turns(kills=True)
+    assert found.value.verdict == "out_of_memory"
 
 
 @pytest.mark.parametrize("turns_min", [1, 2, 16])

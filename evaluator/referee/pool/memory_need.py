@@ -1,0 +1,64 @@
+"""How much memory an evaluation takes, by what one call of the task takes and gives.
+
+The factors hold what `benchmarks/memory_need.py` measures: what lives at the worst moment, when a spot check is judged
+between two rounds of timed calls, in which eager, the compile baseline and the candidate have just made theirs.
+"""
+
+from dataclasses import dataclass
+
+BASE_BYTES = 704 << 20
+"""The referee, its fork servers, and its runners without tensors."""
+
+INPUTS, OUTPUTS, STATE, TEMPORARIES = 7, 7, 8, 4
+"""How often each lives at once where memory is short."""
+
+GENEROUS = 24
+"""Where so many times of what a call takes and gives fit, copies are kept that save time."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """The bytes of a call's inputs, of its outputs, of the model's state, and of what it makes besides meanwhile."""
+
+    input_bytes: int
+    output_bytes: int = 0
+    state_bytes: int = 0
+    temporary_bytes: int = 0
+
+    @property
+    def touched_bytes(self) -> int:
+        """Inputs, outputs and state together."""
+        return self.input_bytes + self.output_bytes + self.state_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """What an evaluation takes at the least."""
+        return (
+            BASE_BYTES
+            + INPUTS * self.input_bytes
+            + OUTPUTS * self.output_bytes
+            + STATE * self.state_bytes
+            + TEMPORARIES * self.temporary_bytes
+        )
+
+    def is_generous(self, memory_bytes: int) -> bool:
+        """Whether so much memory has room for copies that save time."""
+        return BASE_BYTES + GENEROUS * (self.touched_bytes + self.temporary_bytes) <= memory_bytes
+
+    def says(self, memory_bytes: int) -> str:
+        """What is needed and what there is, for people, and what to do."""
+        parts = {
+            "inputs": self.input_bytes,
+            "outputs": self.output_bytes,
+            "parameters": self.state_bytes,
+            "temporary tensors": self.temporary_bytes,
+        }
+        of = ", ".join(f"{name} {size >> 20:,} MiB" for name, size in parts.items() if size >> 20)
+        wanted_mb = -(-self.nbytes // (100 << 20)) * 100
+        remedy = f"give it smaller shapes or the sandbox more memory (KERNELWRIGHT_MEMORY_MB={wanted_mb})"
+        need = f"needs about {_gb(self.nbytes)} of memory ({of or 'no tensors to speak of'})"
+        return f"{need}, the sandbox has {_gb(memory_bytes)}: {remedy}"
+
+
+def _gb(nbytes: int) -> str:
+    return f"{nbytes / (1 << 30):.1f} GiB"
