@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from sqlalchemy import DateTime, Dialect, Text
+from sqlalchemy import DateTime, Dialect, String, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from db.records import JsonValue
@@ -62,7 +62,11 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class CleanText(TypeDecorator[str]):
-    """Text of any length, cleaned when it is stored."""
+    """Text of any length, cleaned when it is stored and when it is compared with what is stored.
+
+    So no text that a client sends makes a statement fail, whichever way it takes: PostgreSQL refuses a NUL even in a
+    comparison.
+    """
 
     impl = Text
     cache_ok = True
@@ -70,6 +74,13 @@ class CleanText(TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Clean the text."""
         return None if value is None else clean_text(value)
+
+
+class ShortText(CleanText):
+    """Cleaned text of a limited length: names, ids and hashes."""
+
+    impl = String
+    cache_ok = True
 
 
 class PlainText(CleanText):

@@ -115,6 +115,7 @@ def _launch(worker: WorkerContext, faults: list[BaseException]) -> Callable[[], 
         "application_version": PROTOCOL,
         "serializer": DBOSPortableJSONSerializer(),
         "log_level": "WARNING",
+        "db_engine_kwargs": {"hide_parameters": True},  # its errors are logged, too
         "use_listen_notify": False,
     }
     dbos = DBOS(config=config)
