@@ -99,7 +99,7 @@ class Broadcaster:
 
         Yields:
             An event id and a queue. The queue receives the topic's state and every change of it, and of a job all
-            events with a higher id; of other topics the id is 0. It ends when the listener's token is revoked or expires.
+            events with a higher id; of other topics the id is 0. When the listener's token ends, so does the queue.
         """
         self._listeners_by_user[principal.user] += 1
         try:

@@ -1,6 +1,6 @@
 """Reading jobs, cancelling and ending them, and marking those whose process died."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from agents.history import leading_place
 from agents.protocols import JSON, Event, Outcome, ResumeState
 from agents.replay import resume_state_from_events
+from db.accounts.audit import add_change_of_anothers
 from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import batches, job_queue, jobs
@@ -16,6 +17,7 @@ from db.leaderboard.standings import candidate_figure
 from db.locks import heartbeat_age_s
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
+from db.tables import LOCAL_USER
 from service.jobs.liveness import LOST_AFTER_S, died_on_this_host, is_dead, runs_on_this_host
 from service.jobs.pooled_figure import leaderboard_text
 from tasks.outcomes import NO_CANDIDATE, NOT_EVALUATED, UNDER_WAY
@@ -155,16 +157,29 @@ def show_job(store: Store, job_id: int) -> JobDetails:
     return JobDetails(job, lines, best, last_end(events), on_leaderboard)
 
 
-def cancel_job(store: Store, job_id: int) -> JobRecord:
-    """Cancel a job. The process of a running one notices within two seconds.
+def cancel_job(
+    store: Store, job_id: int, *, actor: str = LOCAL_USER, check_owner: Callable[[str], None] = lambda _: None
+) -> JobRecord:
+    """Cancel a job. The process of a running one notices within two seconds. A job that has ended stays as it is.
+
+    Args:
+        store: the store.
+        job_id: the job.
+        actor: who cancels it, for the audit log if it is another's job.
+        check_owner: raises for a job of whose owner `actor` may not cancel any.
 
     Raises:
         NotInStore: there is none with this id.
     """
     mark_dead_jobs(store)
     with store.write() as session:
+        job = jobs.get_job(session, job_id)
+        check_owner(job.user)
         jobs.request_cancel(session, job_id)
-        return jobs.get_job(session, job_id)
+        after = jobs.get_job(session, job_id)
+        if (job.status, job.cancel_requested) != (after.status, after.cancel_requested):
+            add_change_of_anothers(session, actor=actor, owner=job.user, action="job.cancel", subject=f"job/{job_id}")
+        return after
 
 
 def end_job(
