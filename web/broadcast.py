@@ -150,9 +150,9 @@ class Broadcaster:
         tokens = dict(self._tokens)
         valid = await run_in_threadpool(valid_tokens, self._deps.store, set(tokens.values()))
         for queue in [queue for queue, token_id in tokens.items() if token_id not in valid]:
-            for channel in self._channels.values():
-                if queue in channel.listeners:
-                    channel.disconnect(queue)
+            for each in self._channels.values():
+                if queue in each.listeners:
+                    each.disconnect(queue)
         states, events = await run_in_threadpool(self._read, asked)
         with_events = set()
         for job_id, event in events:
