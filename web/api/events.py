@@ -49,7 +49,7 @@ _BATCH = _described(
 )
 _DEVICES = _described(
     "`status`: the workers, their jobs and the numbers of queued jobs, at once and after each change.",
-    'event: status\ndata: {"workers": [{"worker_id": "5f", "state": "alive", "job_id": 7}],'
+    'event: status\ndata: {"workers": [{"worker_id": "5f", "state": "alive", "job_ids": [7]}],'
     ' "platforms": [{"name": "cpu", "alive": 1, "waiting": 0}]}\n\n',
 )
 
@@ -180,7 +180,7 @@ def _job_json(state: JobState) -> dict[str, Any]:
 def _state_json(state: BatchState | DevicesState) -> dict[str, Any]:
     if isinstance(state, BatchState):
         return asdict(state)
-    names = ("worker_id", "state", "job_id")
+    names = ("worker_id", "state", "job_ids")
     workers = [dict(zip(names, worker, strict=True)) for worker in state.workers]
     return {"workers": workers, "platforms": [asdict(platform) for platform in state.platforms]}
 

@@ -419,11 +419,11 @@ def test_devices_are_told_when_a_worker_comes_works_or_is_lost(web, address):
     with web.store.write() as session:
         workers.set_lost(session, "w")
     thread.join(10)
-    assert [[(each["state"], each["job_id"]) for each in state["workers"]] for state in told] == [
+    assert [[(each["state"], each["job_ids"]) for each in state["workers"]] for state in told] == [
         [],
-        [("alive", None)],
-        [("alive", job)],
-        [("lost", job)],
+        [("alive", [])],
+        [("alive", [job])],
+        [("lost", [job])],
     ]
     assert [platform["alive"] for state in told for platform in state["platforms"] if platform["name"] == "cpu"] == [
         0,
