@@ -290,7 +290,7 @@ class LiteLLMClient:
                 # This may be a whole response, which LiteLLM reads as a stream of one empty event.
                 self._modes[model] = ResponseMode.WHOLE
                 raise ReplyLost(model, "the stream held no reply.")
-            return reply_from(litellm, model, messages, response, self._secrets, tools)
+            return reply_from(litellm, model, messages, response, self._secrets, tools, arguments["max_tokens"])
         except Exception as error:
             fault = classify_error(
                 litellm,
