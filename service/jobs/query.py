@@ -28,6 +28,9 @@ WORKER_LOST = "worker_lost"
 REMEASURED = "remeasured"
 """The event of a job that is done, and whose best candidate was measured again because the device had been busy."""
 
+_END = ("job_stopped", "ended")
+_AFTER_THE_END = (REMEASURED, WORKER_LOST)  # they do not say that the job goes on
+
 
 @dataclass(frozen=True)
 class RoundLine:
@@ -303,7 +306,7 @@ def last_end(events: Sequence[Event]) -> JobEnd:
 def round_lines(
     events: list[Event], best: str | None = None, judged: Sequence[tuple[str, int, bool]] = ()
 ) -> tuple[RoundLine, ...]:
-    """The rounds of a job, from its events; the last one may be under way.
+    """The rounds of a job, from its events; the last one may be under way, unless the job has ended.
 
     Args:
         events: the job's events.
@@ -315,8 +318,11 @@ def round_lines(
     said: dict[tuple[int, str], Mapping[str, Any]] = {}  # by round and hash: the last evaluation
     best_in: dict[int, str] = {}  # by round: the candidate of it that became the best last
     changes = {1: "first candidate"}
+    over = False
     for event in events:
         number, data = event.round, event.data
+        if event.kind not in _AFTER_THE_END:
+            over = event.kind in _END
         match event.kind:
             case "advice":
                 changes[number + 1] = str(data.get("change", ""))
@@ -346,6 +352,9 @@ def round_lines(
                         candidates[number][digest] = replace(line, verdict=NOT_EVALUATED)
     shown = []
     for number in sorted(lines):
+        if over:
+            lines[number] = _ended(lines[number])
+            candidates[number] = {digest: _ended(each) for digest, each in candidates.get(number, {}).items()}
         found = [replace(each, retracted=_is_retracted(each, judged)) for each in candidates.get(number, {}).values()]
         evaluated = [each for each in found if (number, each.candidate_hash) in said]
         trials = [said[number, str(each.candidate_hash)] for each in evaluated]
@@ -355,6 +364,11 @@ def round_lines(
         shown.append(replace(line, variants=tuple(found) if len(found) > 1 else ()))
     marked = next((line.number for line in shown if best and line.candidate_hash == best and not line.retracted), None)
     return tuple(_marked(line, best) if line.number == marked else line for line in shown)
+
+
+def _ended(line: RoundLine) -> RoundLine:
+    """A line of a job that has ended."""
+    return replace(line, verdict=NOT_EVALUATED) if line.verdict == UNDER_WAY else line
 
 
 def _evaluated_line(known: RoundLine, data: Mapping[str, Any]) -> RoundLine:
