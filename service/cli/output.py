@@ -1,6 +1,8 @@
 """The output of commands: one JSON object or a table on stdout, everything else on stderr."""
 
+import itertools
 import json
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from tasks.outcomes import WALL, Clock
 
 _WIDE = 200
 _GAP = 2  # between two columns
+_JOINTS = re.compile(r"[^\s/_,:-]+[/_,:-]*|[/_,:-]+")  # the parts of words, each with the signs that it ends with
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,8 +46,9 @@ def make_console(*, stderr: bool = False) -> "Console":
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()) -> None:
     """Print a table on stdout. `right` names the columns that are aligned right. Cells are never read as markup.
 
-    No word is broken: a column is as wide as its longest word at least. Where that is more than there is room for, each
-    row is printed as lines of its own, a line for each cell.
+    No word is broken: a column is as wide as its longest word at least. Where there is no room for that, words are
+    broken at their joints (`starter/` `rmsnorm_gelu`); and where there is none for these either, each row is printed as
+    lines of its own, a line for each cell.
     """
     from rich import box
     from rich.table import Table
@@ -52,7 +56,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, rig
 
     console = make_console()
     cells = [[plain(value) for value in row] for row in rows]
-    widths = _widths([(name, *(row[place] for row in cells)) for place, name in enumerate(columns)], console.width)
+    by_column = [(name, *(row[place] for row in cells)) for place, name in enumerate(columns)]
+    widths = _widths(by_column, console.width)
+    if widths is None:
+        widths = _widths(by_column, console.width, _JOINTS)
+        if widths is not None:
+            cells = [[_broken(cell, width) for cell, width in zip(row, widths, strict=True)] for row in cells]
     if widths is None:
         _print_stacked(console, columns, cells)
         return
@@ -77,7 +86,27 @@ def _print_stacked(console: "Console", columns: Sequence[str], cells: Sequence[S
             console.print(Text(f"{column:<{indent}}{text}"), soft_wrap=True)
 
 
-def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
+def _broken(text: str, width: int) -> str:
+    """A text in lines of at most `width`, in which words that are longer are broken at their joints."""
+    lines = [""]
+    for word in text.split():
+        lines.append(f"{lines.pop()} {word}".lstrip())
+        while len(lines[-1]) > width and (parts := _JOINTS.findall(word)):
+            before = lines.pop()[: -len(word)]
+            fitting = list(itertools.accumulate(parts))
+            number = sum(len(before) + len(each) <= width for each in fitting)
+            if number == 0 and not before:
+                lines.append(word)
+                break
+            head = fitting[number - 1] if number else ""
+            word = word[len(head) :]
+            lines += [f"{before}{head}".rstrip(), word]
+    return "\n".join(lines)
+
+
+def _widths(
+    columns: Sequence[Sequence[str]], room: int, word_pattern: re.Pattern[str] = re.compile(r"\S+")
+) -> list[int] | None:
     """How wide each column is, given its texts; None if their words have no room side by side.
 
     Columns get what their longest text needs, or where that is too much for all, their longest word and equal parts of
@@ -85,7 +114,9 @@ def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
     """
     from rich.cells import cell_len
 
-    least = [max((cell_len(word) for text in texts for word in text.split()), default=1) for texts in columns]
+    least = [
+        max((cell_len(word) for text in texts for word in word_pattern.findall(text)), default=1) for texts in columns
+    ]
     most = [max(map(cell_len, texts)) for texts in columns]
     left = room - _GAP * (len(columns) - 1) - sum(least)
     if left < 0:

@@ -33,11 +33,24 @@ def test_a_table_is_as_wide_as_columns_says_when_piped_and_breaks_no_word(
 def test_a_table_whose_words_have_no_room_side_by_side_has_a_line_for_each_cell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("COLUMNS", "24")
     lines = table(capsys, ROW, (8, "a/b", None))
     assert lines[0] == f"{'job':<25}7"
     assert lines[1].split() == ["task", ROW[1]]
     assert lines[lines.index("") + 1 :] == [f"{'job':<25}8", f"{'task':<25}a/b", f"{COLUMNS[2]:<25}-"]
+
+
+def test_where_whole_words_have_no_room_they_are_broken_at_their_joints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "45")
+    lines = table(capsys, ROW, (8, "a/b", None))
+    assert max(map(len, lines)) <= 45
+    first = next(number for number, line in enumerate(lines) if line.split()[:1] == ["7"])
+    assert [line.split()[:2] for line in lines[first : first + 2]] == [
+        ["7", "kernelbench-level1/"],
+        ["36_RMSNorm_", "passes"],
+    ]
 
 
 def test_without_columns_what_is_piped_has_room(
@@ -58,5 +71,5 @@ def test_no_word_is_ever_broken(rows: list[tuple[str, ...]], width: int) -> None
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             print_table(COLUMNS, rows)
-    words = re.findall(r"\S+", out.getvalue())
+    words = re.findall(r"\S+", out.getvalue())  # those of letters and digits have no joints
     assert all(words.count(word) for row in rows for cell in row for word in cell.split())
