@@ -106,7 +106,7 @@ class Event:
         llm_fault       model, role, message; a request failed at no cost and is sent again
         llm_call        key, attempt, model, role (coder | judge), purpose, prompt_tokens, completion_tokens, cost_usd
                         (or None), latency_s, attempts, truncated, messages, reply, reasoning, reasoning_tokens (or
-                        None), tool_calls
+                        None), tool_calls, usage (where the counts of tokens come from)
         llm_failed      key, attempt, model, role, purpose, error (class), message, maybe_paid; there is no reply
         reply_rejected  role, reason; the reply holds no usable candidate or advice
         candidate       hash, source, change, repeat_of_round (or None); each of a round's several variants has one,
@@ -267,6 +267,9 @@ class Message:
         return shown
 
 
+REPORTED, ESTIMATED, BOUND = "reported", "estimated", "bound"
+
+
 @dataclass(frozen=True)
 class Reply:
     """A model's reply. Its texts are clean (`tasks.text.clean_text`), so that the store holds them unchanged.
@@ -278,6 +281,8 @@ class Reply:
         attempts: how many requests were sent.
         reasoning: the model's reasoning as far as the provider shows it.
         reasoning_tokens: part of `completion_tokens`; None: the provider does not count them.
+        usage: where the counts of tokens come from: `reported` by the provider, `estimated` from the texts, or `bound`,
+            which is more than they can be as far as is known.
     """
 
     text: str
@@ -291,6 +296,7 @@ class Reply:
     reasoning: str = ""
     reasoning_tokens: int | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    usage: str = REPORTED
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ state, so the strategy reaches the point where it was without paying for anythin
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agents.protocols import Event, Reply, ResumeState, Spent, ToolCall
+from agents.protocols import REPORTED, Event, Reply, ResumeState, Spent, ToolCall
 
 # The data that identify an event of each kind. A resumed job gives the events that it had recorded once more.
 _IDENTITY = {
@@ -93,4 +93,5 @@ def reply_from_event(data: Mapping[str, Any]) -> Reply:
         reasoning=str(data.get("reasoning") or ""),
         reasoning_tokens=None if tokens is None else int(tokens),
         tool_calls=calls,
+        usage=str(data.get("usage") or REPORTED),
     )

@@ -21,6 +21,7 @@ from db.store import Store
 BUSY_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 10
 _IDLE_TIMEOUT_S = 120  # releases the locks of a host that vanished during a transaction
+_QUIET: dict[str, Any] = {"hide_parameters": True}  # errors are logged, and parameters may be secrets
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _REMEDY = "use sqlite:////path/to.db or postgresql+psycopg://…"
 _ADVISORY_LOCK = 0x6B65726E  # a constant that other programs on the same database are unlikely to use
@@ -192,7 +193,7 @@ def _masked(url: str) -> str:
 def _postgresql_engine(url: URL) -> Engine:
     """An engine that waits for locks as long as SQLite does, and has timeouts for a server that does not answer."""
     timeouts = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
-    engine = create_engine(url, pool_pre_ping=True, connect_args=timeouts)
+    engine = create_engine(url, pool_pre_ping=True, connect_args=timeouts, **_QUIET)
     event.listen(engine, "connect", _on_postgresql_connect)
     return engine
 
@@ -216,7 +217,7 @@ def _sqlite_engine(url: URL, *, create: bool) -> Engine:
         raise StoreError(
             f"{path.parent}: {error.strerror}; set KERNELWRIGHT_DATA_DIR to a folder you can write"
         ) from error
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, **_QUIET)
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)
     return engine

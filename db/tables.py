@@ -3,10 +3,10 @@
 from datetime import datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, BigInteger, ForeignKey, ForeignKeyConstraint, Index, MetaData, String, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, ForeignKey, ForeignKeyConstraint, Index, MetaData, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from db.types import CleanText, PlainText, UtcDateTime, utc_now
+from db.types import CleanText, PlainText, ShortText, UtcDateTime, utc_now
 
 # Constraints have names, so that migrations can change them on every database.
 NAMING = {
@@ -41,12 +41,12 @@ class TaskRow(Base):
     __table_args__ = (UniqueConstraint("suite", "name", "source_hash"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    suite: Mapped[str] = mapped_column(String(255))
-    name: Mapped[str] = mapped_column(String(255))
-    source_hash: Mapped[str] = mapped_column(String(64))
+    suite: Mapped[str] = mapped_column(ShortText(255))
+    name: Mapped[str] = mapped_column(ShortText(255))
+    source_hash: Mapped[str] = mapped_column(ShortText(64))
     source: Mapped[str]
-    category: Mapped[str] = mapped_column(String(64))
-    dtype: Mapped[str] = mapped_column(String(32))
+    category: Mapped[str] = mapped_column(ShortText(64))
+    dtype: Mapped[str] = mapped_column(ShortText(32))
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
@@ -63,13 +63,13 @@ class JobRow(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"), index=True)
-    kind: Mapped[str] = mapped_column(String(16))
-    platform: Mapped[str] = mapped_column(String(32))
-    sandbox: Mapped[str] = mapped_column(String(32))
+    kind: Mapped[str] = mapped_column(ShortText(16))
+    platform: Mapped[str] = mapped_column(ShortText(32))
+    sandbox: Mapped[str] = mapped_column(ShortText(32))
     model: Mapped[str | None]
-    strategy: Mapped[str | None] = mapped_column(String(64))
+    strategy: Mapped[str | None] = mapped_column(ShortText(64))
     options: Mapped[dict[str, Any]]
-    status: Mapped[str] = mapped_column(String(16))
+    status: Mapped[str] = mapped_column(ShortText(16))
     stop_reason: Mapped[str | None]
     error: Mapped[str | None]
     cancel_requested: Mapped[bool] = mapped_column(default=False)
@@ -79,15 +79,15 @@ class JobRow(Base):
     rounds_done: Mapped[int] = mapped_column(default=0)
     cost_usd: Mapped[float] = mapped_column(default=0.0)
     tokens: Mapped[int] = mapped_column(default=0)
-    best_evaluation_id: Mapped[str | None] = mapped_column(String(64))
+    best_evaluation_id: Mapped[str | None] = mapped_column(ShortText(64))
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
-    user: Mapped[str] = mapped_column(String(64), default=LOCAL_USER, server_default=LOCAL_USER)
+    user: Mapped[str] = mapped_column(ShortText(64), default=LOCAL_USER, server_default=LOCAL_USER)
     priority: Mapped[int] = mapped_column(default=0, server_default="0")
     fair_tag: Mapped[int] = mapped_column(default=0, server_default="0")
     attempt: Mapped[int] = mapped_column(default=0, server_default="0")
-    worker_id: Mapped[str | None] = mapped_column(String(36))
+    worker_id: Mapped[str | None] = mapped_column(ShortText(36))
     batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"), index=True)
     sample: Mapped[int | None]
     unsettled_usd: Mapped[float] = mapped_column(default=0.0, server_default="0")
@@ -106,14 +106,14 @@ class ModelRunRow(Base):
     __tablename__ = "model_runs"
 
     id: Mapped[int] = mapped_column(ForeignKey("jobs.id"), primary_key=True, autoincrement=False)
-    stage: Mapped[str] = mapped_column(String(16))
+    stage: Mapped[str] = mapped_column(ShortText(16))
     capture: Mapped[bytes | None] = mapped_column(deferred=True)
     plan: Mapped[dict[str, Any]]
     batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"), index=True)
     trials: Mapped[list[Any]]
     kept: Mapped[list[Any] | None]
     files: Mapped[bytes | None] = mapped_column(deferred=True)
-    evaluation_id: Mapped[str | None] = mapped_column(String(64))
+    evaluation_id: Mapped[str | None] = mapped_column(ShortText(64))
 
 
 class ModelRegionRow(Base):
@@ -122,9 +122,9 @@ class ModelRegionRow(Base):
     __tablename__ = "model_regions"
 
     run_id: Mapped[int] = mapped_column(ForeignKey("model_runs.id", ondelete="CASCADE"), primary_key=True)
-    name: Mapped[str] = mapped_column(String(120), primary_key=True)
+    name: Mapped[str] = mapped_column(ShortText(120), primary_key=True)
     position: Mapped[int]
-    kind: Mapped[str] = mapped_column(String(64))
+    kind: Mapped[str] = mapped_column(ShortText(64))
     occurrences: Mapped[int]
     eager_ms: Mapped[float]
     share: Mapped[float]
@@ -141,8 +141,8 @@ class WeightsRow(Base):
 
     __tablename__ = "weights"
 
-    user: Mapped[str] = mapped_column(String(64), primary_key=True)
-    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    user: Mapped[str] = mapped_column(ShortText(64), primary_key=True)
+    digest: Mapped[str] = mapped_column(ShortText(64), primary_key=True)
     tensors: Mapped[bytes] = mapped_column(deferred=True)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     complete: Mapped[bool]
@@ -156,8 +156,8 @@ class WeightsPartRow(Base):
     __tablename__ = "weights_parts"
     __table_args__ = (ForeignKeyConstraint(["user", "digest"], ["weights.user", "weights.digest"], ondelete="CASCADE"),)
 
-    user: Mapped[str] = mapped_column(String(64), primary_key=True)
-    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    user: Mapped[str] = mapped_column(ShortText(64), primary_key=True)
+    digest: Mapped[str] = mapped_column(ShortText(64), primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     data: Mapped[bytes]
 
@@ -182,7 +182,7 @@ class CandidateRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
     round: Mapped[int]
-    hash: Mapped[str] = mapped_column(String(64), index=True)
+    hash: Mapped[str] = mapped_column(ShortText(64), index=True)
     source: Mapped[str]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
@@ -193,14 +193,14 @@ class EvaluationRow(Base):
     __tablename__ = "evaluations"
     __table_args__ = (Index(None, "verdict", "platform"), Index(None, "platform", "device", "created_at"))
 
-    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    id: Mapped[str] = mapped_column(ShortText(64), primary_key=True)
     candidate_id: Mapped[int] = mapped_column(ForeignKey("candidates.id", ondelete="CASCADE"), index=True)
     round: Mapped[int]
-    platform: Mapped[str] = mapped_column(String(32))
+    platform: Mapped[str] = mapped_column(ShortText(32))
     device: Mapped[str]
-    sandbox: Mapped[str] = mapped_column(String(32))
-    verdict: Mapped[str] = mapped_column(String(32))
-    code: Mapped[str | None] = mapped_column(String(64))
+    sandbox: Mapped[str] = mapped_column(ShortText(32))
+    verdict: Mapped[str] = mapped_column(ShortText(32))
+    code: Mapped[str | None] = mapped_column(ShortText(64))
     message: Mapped[str]
     tags: Mapped[list[Any]]
     speedup: Mapped[float | None]
@@ -237,14 +237,14 @@ class StandingRow(Base):
         *(Index(f"ix_standings_by_{name}", "worth", name, "key") for name in _SORTABLE),
     )
 
-    key: Mapped[str] = mapped_column(String(64), primary_key=True)
-    board: Mapped[str] = mapped_column(String(64))
+    key: Mapped[str] = mapped_column(ShortText(64), primary_key=True)
+    board: Mapped[str] = mapped_column(ShortText(64))
     task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"))
     suite: Mapped[str] = mapped_column(PlainText)
     task: Mapped[str] = mapped_column(PlainText)
     source_hash: Mapped[str] = mapped_column(PlainText)
-    category: Mapped[str] = mapped_column(String(64))
-    dtype: Mapped[str] = mapped_column(String(32))
+    category: Mapped[str] = mapped_column(ShortText(64))
+    dtype: Mapped[str] = mapped_column(ShortText(32))
     platform: Mapped[str] = mapped_column(PlainText)
     device: Mapped[str] = mapped_column(PlainText)
     sandbox: Mapped[str] = mapped_column(PlainText)
@@ -266,8 +266,8 @@ class StandingRow(Base):
     roofline_fraction: Mapped[float | None]
     tags: Mapped[list[Any]]
     job_id: Mapped[int | None]
-    candidate_hash: Mapped[str | None] = mapped_column(String(64))
-    evaluation_id: Mapped[str | None] = mapped_column(String(64))
+    candidate_hash: Mapped[str | None] = mapped_column(ShortText(64))
+    evaluation_id: Mapped[str | None] = mapped_column(ShortText(64))
     evaluated_at: Mapped[datetime | None]
     cost_usd: Mapped[float | None]
     pooled: Mapped[int] = mapped_column(default=0, server_default="0")
@@ -282,7 +282,7 @@ class LlmCallRow(Base):
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
     round: Mapped[int]
     model: Mapped[str]
-    role: Mapped[str] = mapped_column(String(32))
+    role: Mapped[str] = mapped_column(ShortText(32))
     purpose: Mapped[str]
     messages: Mapped[list[Any]]
     reply: Mapped[str]
@@ -290,7 +290,7 @@ class LlmCallRow(Base):
     completion_tokens: Mapped[int]
     cost_usd: Mapped[float | None]
     latency_s: Mapped[float]
-    key: Mapped[str | None] = mapped_column(String(128))
+    key: Mapped[str | None] = mapped_column(ShortText(128))
     reasoning: Mapped[str] = mapped_column(default="", server_default="")
     reasoning_tokens: Mapped[int | None]
     tool_calls: Mapped[list[Any]] = mapped_column(default=list, server_default="[]")
@@ -305,7 +305,7 @@ class EventRow(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
-    kind: Mapped[str] = mapped_column(String(32))
+    kind: Mapped[str] = mapped_column(ShortText(32))
     round: Mapped[int]
     data: Mapped[dict[str, Any]]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
@@ -317,8 +317,8 @@ class BatchRow(Base):
     __tablename__ = "batches"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(String(255))
-    user: Mapped[str] = mapped_column(String(64))
+    name: Mapped[str] = mapped_column(ShortText(255))
+    user: Mapped[str] = mapped_column(ShortText(64))
     spec: Mapped[dict[str, Any]]
     budget_usd: Mapped[float | None]
     cancel_requested: Mapped[bool] = mapped_column(default=False)
@@ -331,17 +331,17 @@ class WorkerRow(Base):
     __tablename__ = "workers"
     __table_args__ = (Index(None, "status"),)
 
-    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    id: Mapped[str] = mapped_column(ShortText(36), primary_key=True)
     host: Mapped[str]
     pid: Mapped[int]
     started: Mapped[str]
-    platform: Mapped[str] = mapped_column(String(32))
+    platform: Mapped[str] = mapped_column(ShortText(32))
     slot: Mapped[int]
     device: Mapped[str]
-    kind: Mapped[str] = mapped_column(String(32))
-    sandbox: Mapped[str] = mapped_column(String(32))
-    version: Mapped[str] = mapped_column(String(64))
-    status: Mapped[str] = mapped_column(String(16))
+    kind: Mapped[str] = mapped_column(ShortText(32))
+    sandbox: Mapped[str] = mapped_column(ShortText(32))
+    version: Mapped[str] = mapped_column(ShortText(64))
+    status: Mapped[str] = mapped_column(ShortText(16))
     started_at: Mapped[datetime] = mapped_column(default=utc_now)
     heartbeat_at: Mapped[datetime] = mapped_column(default=utc_now)
     stopped_at: Mapped[datetime | None]
@@ -353,10 +353,10 @@ class TokenRow(Base):
     __tablename__ = "tokens"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(String(255))
-    user: Mapped[str] = mapped_column(String(64))
-    role: Mapped[str] = mapped_column(String(16))
-    hash: Mapped[str] = mapped_column(String(64), unique=True)
+    name: Mapped[str] = mapped_column(ShortText(255))
+    user: Mapped[str] = mapped_column(ShortText(64))
+    role: Mapped[str] = mapped_column(ShortText(16))
+    hash: Mapped[str] = mapped_column(ShortText(64), unique=True)
     max_jobs: Mapped[int | None]
     max_usd_a_day: Mapped[float | None]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
@@ -370,10 +370,10 @@ class IdempotencyRow(Base):
 
     __tablename__ = "idempotency_keys"
 
-    user: Mapped[str] = mapped_column(String(64), primary_key=True)
-    key: Mapped[str] = mapped_column(String(255), primary_key=True)
-    request_hash: Mapped[str] = mapped_column(String(64))
-    subject: Mapped[str] = mapped_column(String(64))
+    user: Mapped[str] = mapped_column(ShortText(64), primary_key=True)
+    key: Mapped[str] = mapped_column(ShortText(255), primary_key=True)
+    request_hash: Mapped[str] = mapped_column(ShortText(64))
+    subject: Mapped[str] = mapped_column(ShortText(64))
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
@@ -385,8 +385,8 @@ class AuditRow(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     at: Mapped[datetime] = mapped_column(default=utc_now)
-    actor: Mapped[str] = mapped_column(String(64))
-    action: Mapped[str] = mapped_column(String(64))
-    subject: Mapped[str] = mapped_column(String(128))
+    actor: Mapped[str] = mapped_column(ShortText(64))
+    action: Mapped[str] = mapped_column(ShortText(64))
+    subject: Mapped[str] = mapped_column(ShortText(128))
     reason: Mapped[str]
     data: Mapped[dict[str, Any]]

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
-from sqlalchemy import DateTime, Dialect, Text
+from sqlalchemy import DateTime, Dialect, String, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from db.records import JsonValue
@@ -62,14 +63,25 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class CleanText(TypeDecorator[str]):
-    """Text of any length, cleaned when it is stored."""
+    """Text of any length, cleaned when it is stored and when it is compared with what is stored.
 
-    impl = Text
+    So no text that a client sends makes a statement fail, whichever way it takes: PostgreSQL refuses a NUL even in a
+    comparison.
+    """
+
+    impl: TypeEngine[Any] | type[TypeEngine[Any]] = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Clean the text."""
         return None if value is None else clean_text(value)
+
+
+class ShortText(CleanText):
+    """Cleaned text of a limited length: names, ids and hashes."""
+
+    impl = String
+    cache_ok = True
 
 
 class PlainText(CleanText):

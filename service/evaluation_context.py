@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agents.llm.models import provider_of
-from agents.protocols import FRESH_START, LLM, ResumeState
+from agents.llm.models import BUILTIN, MANUAL, OPENAI_COMPATIBLE, import_litellm, missing_keys, provider_of
+from agents.protocols import FRESH_START, LLM, ModelUnavailable, ResumeState
 from evaluator.build_cache import BuildCache
 from evaluator.device_figures import FigureStore, measure_device
 from evaluator.device_files import today
@@ -278,6 +278,26 @@ def open_sandbox(settings: Settings, *, own_code_only: bool) -> Iterator[Sandbox
         close = getattr(sandbox, "close", None)  # Docker's keeps connections to the daemon
         if close is not None:
             close()
+
+
+def check_keys(settings: Settings) -> None:
+    """Check that the models of a job have keys, before anything is started for it. Nothing is sent.
+
+    Raises:
+        ModelUnavailable: there is none for a model whose provider needs one.
+        KeyUnreadable: the file with the Coder's key cannot be read.
+    """
+    coder = provider_of(settings.model)
+    if settings.api_key_file is not None:
+        read_key(settings.api_key_file)
+    for model in dict.fromkeys((settings.model, settings.judge_model or settings.model)):
+        provider = provider_of(model)
+        given = settings.api_key_file is not None and provider == coder
+        elsewhere = settings.api_base is not None and provider in OPENAI_COMPATIBLE
+        if given or elsewhere or provider in (BUILTIN, MANUAL):
+            continue
+        if names := missing_keys(import_litellm(), model):
+            raise ModelUnavailable(model, "no key is set.", f"Set {' or '.join(names)}.")
 
 
 def open_models(

@@ -52,7 +52,7 @@ UNDER_WAY = "under way"
 """Takes the place of a verdict while a round goes on."""
 
 NOT_EVALUATED = "not evaluated"
-"""Takes the place of a verdict if a variant was not evaluated, because the job stopped before."""
+"""Takes the place of a verdict if a round or a variant has none, because the job stopped before."""
 
 CANCELLED = "cancelled"
 """The code of an evaluation that was cancelled."""
@@ -71,7 +71,7 @@ VERDICT_TEXTS: Mapping[str, str] = {
     Verdict.SANDBOX_ERROR: "The sandbox or the referee failed; the candidate is not to blame.",
     NO_CANDIDATE: "The model's reply held no usable candidate.",
     UNDER_WAY: "This round is still going on.",
-    NOT_EVALUATED: "The job stopped before this variant was evaluated.",
+    NOT_EVALUATED: "The job stopped before this was evaluated.",
 }
 
 CODE_TEXTS: Mapping[str, Mapping[str, str]] = {

@@ -10,6 +10,7 @@ from web.broadcast import Broadcaster
 from web.dependencies import Dependencies
 from web.metrics import Metrics
 from web.pages import routes as pages
+from web.security.head import HeadMiddleware
 from web.security.middleware import SecurityMiddleware
 from web.security.rate_limit import RateLimits
 
@@ -33,5 +34,6 @@ def create_app(deps: Dependencies) -> FastAPI:
     problems.add_to(app)
     api.add_to(app)
     pages.add_to(app)
+    app.add_middleware(HeadMiddleware)
     app.add_middleware(SecurityMiddleware, login=deps.login, fastapi=app)
     return app

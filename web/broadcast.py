@@ -1,4 +1,7 @@
-"""Sends changes of jobs, batches and devices to everyone who listens. One task polls the store for all listeners."""
+"""Sends changes of jobs, batches and devices to everyone who listens. One task polls the store for all listeners.
+
+With each poll it looks which of their tokens are still valid, so a stream ends as soon as its token is revoked.
+"""
 
 import asyncio
 import contextlib
@@ -12,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from db.errors import StoreError
 from db.records import BatchState, EventRecord, JobState
-from service.submissions.access import Principal
+from service.submissions.access import Principal, valid_tokens
 from service.views.changes import last_event_id, read_changes
 from service.views.devices import DevicesState, devices_state
 from web.dependencies import Dependencies
@@ -48,15 +51,19 @@ class _Channel:
     listeners: set[asyncio.Queue[Message]] = field(default_factory=set)
 
     def send(self, message: Message) -> None:
-        """Queue a message for every listener. A listener whose queue is full gets None instead of all its messages."""
+        """Queue a message for every listener. A listener whose queue is full is disconnected."""
         for queue in list(self.listeners):
             if queue.full():
-                self.listeners.discard(queue)
-                while not queue.empty():
-                    queue.get_nowait()
-                queue.put_nowait(None)
+                self.disconnect(queue)
             else:
                 queue.put_nowait(message)
+
+    def disconnect(self, queue: asyncio.Queue[Message]) -> None:
+        """End a listener's stream: it gets None instead of all that it has not taken yet."""
+        self.listeners.discard(queue)
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(None)
 
 
 class Broadcaster:
@@ -66,6 +73,7 @@ class Broadcaster:
         self._deps = deps
         self._channels: dict[Topic, _Channel] = {}
         self._listeners_by_user: Counter[str] = Counter()
+        self._tokens: dict[asyncio.Queue[Message], int] = {}  # of listeners that are not the local user
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -91,18 +99,18 @@ class Broadcaster:
 
         Yields:
             An event id and a queue. The queue receives the topic's state and every change of it, and of a job all
-            events with a higher id. (Of other topics the id is 0.)
+            events with a higher id; of other topics the id is 0. When the listener's token ends, so does the queue.
         """
         self._listeners_by_user[principal.user] += 1
         try:
-            async with self._listen(topic) as found:
+            async with self._listen(topic, principal.token_id) as found:
                 yield found
         finally:
             self._listeners_by_user[principal.user] -= 1
             self._listeners_by_user += Counter()  # removes users without listeners
 
     @contextlib.asynccontextmanager
-    async def _listen(self, topic: Topic) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
+    async def _listen(self, topic: Topic, token_id: int | None) -> AsyncIterator[tuple[int, asyncio.Queue[Message]]]:
         if topic not in self._channels:
             last_id = await run_in_threadpool(last_event_id, self._deps.store, topic.id) if topic.kind == "job" else 0
             self._channels.setdefault(topic, _Channel(last_id))  # another listener may have added it meanwhile
@@ -111,12 +119,15 @@ class Broadcaster:
         if channel.state is not None:
             queue.put_nowait(channel.state)
         channel.listeners.add(queue)
+        if token_id is not None:
+            self._tokens[queue] = token_id
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._poll_while_listened_to())
         try:
             yield channel.last_event_id, queue
         finally:
             channel.listeners.discard(queue)
+            self._tokens.pop(queue, None)
             if not channel.listeners and self._channels.get(topic) is channel:
                 del self._channels[topic]
 
@@ -136,6 +147,12 @@ class Broadcaster:
 
     async def _poll(self) -> None:
         asked = {topic: channel.last_event_id for topic, channel in self._channels.items()}
+        tokens = dict(self._tokens)
+        valid = await run_in_threadpool(valid_tokens, self._deps.store, set(tokens.values()))
+        for queue in [queue for queue, token_id in tokens.items() if token_id not in valid]:
+            for each in self._channels.values():
+                if queue in each.listeners:
+                    each.disconnect(queue)
         states, events = await run_in_threadpool(self._read, asked)
         with_events = set()
         for job_id, event in events:

@@ -140,7 +140,7 @@ def _methods_of(request: Request) -> list[str]:
     found: set[str] = set()
     for template, item in request.app.openapi()["paths"].items():
         if re.fullmatch(re.sub(r"\\{[^}]+\\}", "[^/]+", re.escape(template)), request.url.path):
-            found |= {method.upper() for method in item}
+            found |= {method.upper() for method in item} | ({"HEAD"} if "get" in item else set())
     return sorted(found)
 
 

@@ -210,10 +210,11 @@ def max_prompt_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ()) -
     texts += [call.name + call.arguments for message in messages for call in message.tool_calls]
     texts += [f"{tool.name} {tool.description} {json.dumps(tool.parameters)}" for tool in tools]
     overhead = _PER_MESSAGE_TOKENS * (len(messages) + len(tools) + sum(len(message.tool_calls) for message in messages))
-    return sum(map(_max_tokens, texts)) + overhead
+    return sum(map(max_tokens, texts)) + overhead
 
 
-def _max_tokens(text: str) -> int:
+def max_tokens(text: str) -> int:
+    """An upper bound on the tokens of a text, counted as `max_prompt_tokens` does."""
     total = len(text.encode("utf-8", "replace"))
     for piece in _PIECES.finditer(text):
         word, spaces = piece[1], piece[2]

@@ -11,6 +11,7 @@ from agents.llm.error_mapping import Fault, ResponseMode, classify_error, redact
 from agents.llm.models import (
     BUILTIN,
     MANUAL,
+    OPENAI_COMPATIBLE,
     import_litellm,
     is_builtin,
     max_reply_tokens,
@@ -45,24 +46,6 @@ from tasks.text import clean_text
 
 MAX_RETRY_AFTER_S = 120.0  # a request with a longer wait is given up
 CONNECT_TIMEOUT_S = 20.0
-
-# Providers that speak the OpenAI protocol at any address. `api_base` applies to them; others have their own address.
-_OPENAI_COMPATIBLE = frozenset(
-    {
-        "openai",
-        "text-completion-openai",
-        "custom_openai",
-        "hosted_vllm",
-        "vllm",
-        "ollama",
-        "ollama_chat",
-        "lm_studio",
-        "llamafile",
-        "litellm_proxy",
-        "xinference",
-    }
-)
-
 
 # LiteLLM gives every event of their streams the finish reason `stop`, so a stream that ends early looks whole.
 _NO_STREAMS = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
@@ -247,7 +230,7 @@ class LiteLLMClient:
             arguments["api_key"] = key
         if tools:
             arguments["tools"] = [tool.to_json() for tool in tools]
-        if self._api_base is not None and provider_of(model) in _OPENAI_COMPATIBLE:
+        if self._api_base is not None and provider_of(model) in OPENAI_COMPATIBLE:
             arguments["api_base"] = self._api_base
             if "/" not in model:
                 arguments["custom_llm_provider"] = "openai"
@@ -290,7 +273,7 @@ class LiteLLMClient:
                 # This may be a whole response, which LiteLLM reads as a stream of one empty event.
                 self._modes[model] = ResponseMode.WHOLE
                 raise ReplyLost(model, "the stream held no reply.")
-            return reply_from(litellm, model, messages, response, self._secrets, tools)
+            return reply_from(litellm, model, messages, response, self._secrets, tools, arguments["max_tokens"])
         except Exception as error:
             fault = classify_error(
                 litellm,

@@ -178,6 +178,7 @@ class Ledger:
             "reply": reply.text,
             "reasoning": reply.reasoning,
             "reasoning_tokens": reply.reasoning_tokens,
+            "usage": reply.usage,
             "tool_calls": [tool_call.to_json() for tool_call in reply.tool_calls],
         }
         self._record(Event("llm_call", call.round, {**data, **answer}))

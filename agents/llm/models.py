@@ -19,6 +19,23 @@ BUILTIN = "builtin"  # the provider of the built-in models
 BUILTIN_MODELS = (f"{BUILTIN}/compiler",)
 MANUAL = "manual"  # the provider of `manual/DIR`, whose replies are files
 
+# Providers that speak the OpenAI protocol at any address. `api_base` applies to them; others have their own address.
+OPENAI_COMPATIBLE = frozenset(
+    {
+        "openai",
+        "text-completion-openai",
+        "custom_openai",
+        "hosted_vllm",
+        "vllm",
+        "ollama",
+        "ollama_chat",
+        "lm_studio",
+        "llamafile",
+        "litellm_proxy",
+        "xinference",
+    }
+)
+
 # Providers that are a program on this machine. LiteLLM would ask Ollama's server for facts, which need not run.
 _LOCAL_PROVIDERS = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
 
@@ -92,6 +109,18 @@ def register_provider(litellm: Any, provider: str, handler: object) -> None:
     others = [entry for entry in litellm.custom_provider_map if entry["provider"] != provider]
     litellm.custom_provider_map = [*others, {"provider": provider, "custom_handler": handler}]
     litellm.utils.custom_llm_setup()
+
+
+def missing_keys(litellm: ModuleType, model: str) -> tuple[str, ...]:
+    """The variables of which one must hold the key of a model's provider, if none does; empty where that is not known.
+
+    Only providers that need a key and nothing else are judged: others have roles, addresses or files.
+    """
+    with contextlib.suppress(Exception):  # of a name that LiteLLM does not know
+        missing = [str(name) for name in litellm.validate_environment(model)["missing_keys"]]
+        if all(name.endswith("_API_KEY") for name in missing):
+            return tuple(missing)
+    return ()
 
 
 def price_of(litellm: ModuleType, model: str) -> Price | None:

@@ -10,13 +10,28 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, TypeVar
 
+from agents.llm.budget import max_prompt_tokens, max_tokens
 from agents.llm.error_mapping import provider_text
-from agents.llm.models import cost_of, plausible_usage, token_count
+from agents.llm.models import cost_of, is_builtin, plausible_usage, token_count
 from agents.prompting.parse import MAX_REPLY_CHARS
-from agents.protocols import LLMCancelled, LLMRefused, Message, Reply, ReplyLost, Tool, ToolCall
+from agents.protocols import (
+    BOUND,
+    ESTIMATED,
+    REPORTED,
+    LLMCancelled,
+    LLMRefused,
+    Message,
+    Reply,
+    ReplyLost,
+    Tool,
+    ToolCall,
+)
 from tasks.text import clean_text
 
 POLL_S = 0.1
+USAGE_WITHIN_S = 2.0
+"""How long the rest of a stream that is too long is read for its usage. A provider may be paid for what it sends."""
+
 _MAX_CHARS_PER_TOKEN = 16  # far above the average of any tokenizer
 _SPARE_CHARS = 64 * 1024
 
@@ -63,6 +78,9 @@ class Response:
         usage: LiteLLM's usage, or None.
         reasoning_tokens: the provider's own count, or None.
         streamed: whether it came as a stream.
+        cut: whether the stream was too long, so that the rest of it was dropped.
+        has_sent_usage: whether `usage` is the provider's and no estimate of LiteLLM's; of a whole response LiteLLM does
+            not tell.
     """
 
     text: str = ""
@@ -73,6 +91,8 @@ class Response:
     usage: Any = None
     reasoning_tokens: int | None = None
     streamed: bool = False
+    cut: bool = False
+    has_sent_usage: bool = True
 
     @property
     def written(self) -> str:
@@ -87,9 +107,13 @@ def reply_from(
     messages: Sequence[Message],
     response: Response,
     secrets: Collection[str],
-    tools: Sequence[Tool] = (),
+    tools: Sequence[Tool],
+    reply_tokens: int,
 ) -> Reply:
     """The reply that a response holds, with its tokens and cost. Its latency is 0 and its attempts are 1.
+
+    A response that was cut and whose usage is not known counts what it can have cost: the tokens that were asked for,
+    or those of what was read if that can be more.
 
     Args:
         litellm: the module.
@@ -98,6 +122,7 @@ def reply_from(
         response: what the provider sent.
         secrets: values to keep out of error texts.
         tools: the tools that were offered.
+        reply_tokens: the most reply tokens that were asked for.
 
     Raises:
         ReplyLost: the stream ended before the reply was whole.
@@ -114,6 +139,12 @@ def reply_from(
         text, reasoning = text[think.end() :], think[1]
     text, reasoning = clean_text(text), clean_text(reasoning)
     usage = plausible_usage(litellm, model, messages, response.written, response.usage, tools)
+    believed = response.has_sent_usage and usage is response.usage
+    origin = REPORTED if believed or is_builtin(model) else ESTIMATED
+    if response.cut and origin is ESTIMATED:
+        prompt, most = max_prompt_tokens(messages, tools), max(reply_tokens, max_tokens(response.written))
+        usage = litellm.Usage(prompt_tokens=prompt, completion_tokens=most, total_tokens=prompt + most)
+        origin = BOUND
     return Reply(
         text=text[:MAX_REPLY_CHARS],
         model=model,
@@ -125,6 +156,7 @@ def reply_from(
         reasoning=reasoning[:MAX_REPLY_CHARS],
         reasoning_tokens=response.reasoning_tokens,
         tool_calls=tuple(call.cleaned() for call in response.tool_calls),
+        usage=origin,
     )
 
 
@@ -175,8 +207,9 @@ def max_stream_chars(reply_tokens: int) -> int:
 def read_stream(stream: Any, progress: StreamProgress, max_chars: int = MAX_REPLY_CHARS) -> Response:
     """Read a stream of LiteLLM (`CustomStreamWrapper`) to its end.
 
-    Of a stream with more than `max_chars` characters the rest is not read, and the finish reason is `length`. Else the
-    finish reason is the one that the provider gave: LiteLLM also gives `stop` for a stream that only ended early.
+    Of a stream with more than `max_chars` characters the rest is dropped, and the finish reason is `length`. The rest
+    is looked through for the usage, which comes last, for `USAGE_WITHIN_S`. Else the finish reason is the one that the
+    provider gave: LiteLLM also gives `stop` for a stream that only ended early.
 
     Raises:
         Exception: whatever LiteLLM raises while the reply is not finished.
@@ -187,6 +220,7 @@ def read_stream(stream: Any, progress: StreamProgress, max_chars: int = MAX_REPL
     counts_source_events = hasattr(source, "__next__")
     if counts_source_events:
         stream.completion_stream = _watched(source, progress, parts)
+    late_usage: Any = None
     finished_size: int | None = None  # of the parts when the finish reason came
     try:
         for chunk in stream:
@@ -196,7 +230,10 @@ def read_stream(stream: Any, progress: StreamProgress, max_chars: int = MAX_REPL
             progress.has_content = progress.has_content or parts.size > 0
             if finished_size is None and _finish_reason(stream) is not None:
                 finished_size = parts.size
-            if progress.abandoned or parts.size > max_chars:
+            if progress.abandoned:
+                break
+            if parts.size > max_chars:
+                late_usage = _last_usage(source, progress) if counts_source_events else None
                 break
     except Exception:
         if finished_size != parts.size:
@@ -209,10 +246,12 @@ def read_stream(stream: Any, progress: StreamProgress, max_chars: int = MAX_REPL
                 each.close()
     response = parts.joined()
     response.streamed = True
-    response.finish = "length" if parts.size > max_chars else _finish_reason(stream)
+    response.cut = parts.size > max_chars
+    response.finish = "length" if response.cut else _finish_reason(stream)
     # The usage as the provider sent it. LiteLLM's sum adds guesses, and may be missing if the stream failed late.
     sent = [usage for chunk in reversed(stream.chunks) if (usage := getattr(chunk, "usage", None)) is not None]
-    response.usage = response.usage or next(iter(sent), None)
+    response.has_sent_usage = late_usage is not None or bool(sent)
+    response.usage = late_usage if response.cut else response.usage or next(iter(sent), None)
     response.reasoning_tokens = next((count for count in map(_reasoning_tokens, sent) if count is not None), None)
     return response
 
@@ -342,6 +381,26 @@ def _watched(source: Iterator[Any], progress: StreamProgress, parts: _StreamedPa
         progress.count_event()
         parts.add_refusal(event)
         yield event
+
+
+def _last_usage(source: Iterator[Any], progress: StreamProgress) -> Any:
+    """The usage that the rest of a stream ends with, if it ends within `USAGE_WITHIN_S`; else None.
+
+    Its events are read in another thread, which the caller ends by closing the stream: the next one may never come.
+    """
+    found: list[Any] = []
+
+    def read() -> None:
+        with contextlib.suppress(Exception):  # it was closed, or broke; both end the thread
+            for event in source:
+                progress.count_event()
+                if (usage := getattr(event, "usage", None)) is not None:
+                    found.append(usage)
+
+    thread = threading.Thread(target=read, name="rest of a reply", daemon=True)
+    thread.start()
+    thread.join(USAGE_WITHIN_S)
+    return found[-1] if found and not thread.is_alive() else None
 
 
 def _finish_reason(stream: Any) -> str | None:

@@ -17,6 +17,12 @@ def add_audit(
     session.add(AuditRow(actor=actor, action=action, subject=subject, reason=reason, data=clean_json(data or {})))
 
 
+def add_change_of_anothers(session: Session, *, actor: str, owner: str, action: str, subject: str) -> None:
+    """Add a line about a change that `actor` made to what is `owner`'s; what users do to their own is not logged."""
+    if actor != owner:
+        add_audit(session, actor=actor, action=action, subject=subject, reason="", data={"user": owner})
+
+
 def list_audit(
     session: Session, *, subject: str | None = None, before: int | None = None, limit: int | None = None
 ) -> list[AuditRecord]:

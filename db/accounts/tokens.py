@@ -1,8 +1,9 @@
 """Access tokens in the store. Only the hash of a token is stored."""
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from db.accounts.audit import add_audit
@@ -63,10 +64,12 @@ def list_tokens(session: Session) -> list[TokenRecord]:
 
 def count_valid(session: Session) -> int:
     """The number of tokens that are neither revoked nor expired."""
-    query = select(func.count()).where(
-        TokenRow.revoked_at.is_(None), TokenRow.expires_at.is_(None) | (TokenRow.expires_at > utc_now())
-    )
-    return session.scalar(query) or 0
+    return session.scalar(select(func.count()).where(_valid())) or 0
+
+
+def valid_ids(session: Session, token_ids: Collection[int]) -> set[int]:
+    """Which of these tokens are neither revoked nor expired."""
+    return set(session.scalars(select(TokenRow.id).where(TokenRow.id.in_(token_ids), _valid())))
 
 
 def revoke_token(session: Session, token_id: int) -> bool:
@@ -91,6 +94,10 @@ def audit_change(session: Session, *, actor: str, action: str, token: TokenRecor
     """Add a line to the audit log about a change of a token."""
     data = {"name": token.name, "user": token.user, "role": token.role}
     add_audit(session, actor=actor, action=action, subject=f"token/{token.id}", reason=reason, data=data)
+
+
+def _valid() -> ColumnElement[bool]:
+    return TokenRow.revoked_at.is_(None) & (TokenRow.expires_at.is_(None) | (TokenRow.expires_at > utc_now()))
 
 
 def _record(row: TokenRow) -> TokenRecord:

@@ -286,12 +286,15 @@ def states(session: Session, job_ids: Sequence[int]) -> dict[int, JobState]:
     return found
 
 
-def running_by_worker(session: Session) -> dict[str, int]:
-    """The id of the job that each worker runs; the newest one if a worker runs several."""
-    query = select(JobRow.worker_id, func.max(JobRow.id)).where(
+def running_by_worker(session: Session) -> dict[str, tuple[int, ...]]:
+    """The ids of the jobs that each worker runs, in order."""
+    query = select(JobRow.worker_id, JobRow.id).where(
         JobRow.status == JobStatus.RUNNING.value, JobRow.worker_id.is_not(None)
     )
-    return {str(worker): int(job) for worker, job in session.execute(query.group_by(JobRow.worker_id))}
+    found: dict[str, tuple[int, ...]] = {}
+    for worker, job in session.execute(query.order_by(JobRow.id)):
+        found[str(worker)] = (*found.get(str(worker), ()), int(job))
+    return found
 
 
 def count_by_status(session: Session) -> dict[str, int]:

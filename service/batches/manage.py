@@ -1,11 +1,12 @@
 """Starts, shows, cancels, resumes and compares batches: tasks × models × platforms × samples."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy.orm import Session
 
+from db.accounts.audit import add_change_of_anothers
 from db.jobs import batches, job_queue, jobs, model_runs
 from db.records import OPEN, RESUMABLE, WEIGHTS, BatchRecord, JobStatus
 from db.store import Store
@@ -161,8 +162,16 @@ def show_batch(store: Store, batch_id: int, *, over: Baseline = "eager") -> Batc
     return BatchDetails(line, over, groups_of(in_batch, over), in_batch, refused)
 
 
-def cancel_batch(store: Store, batch_id: int) -> int:
+def cancel_batch(
+    store: Store, batch_id: int, *, actor: str = LOCAL_USER, check_owner: Callable[[str], None] = lambda _: None
+) -> int:
     """Stop a batch: waiting jobs are cancelled, and cancellation of running jobs is requested.
+
+    Args:
+        store: the store.
+        batch_id: the batch.
+        actor: who cancels it, for the audit log if it is another's batch.
+        check_owner: raises for a batch of whose owner `actor` may not cancel any.
 
     Returns:
         The number of these jobs.
@@ -172,10 +181,15 @@ def cancel_batch(store: Store, batch_id: int) -> int:
     """
     mark_dead_jobs(store)
     with store.write() as session:
-        batches.get_batch(session, batch_id)
+        batch = batches.get_batch(session, batch_id)
+        check_owner(batch.user)
         # Jobs are locked before their batch, in the same order as by a worker that takes a job.
         concerned = batches.cancel_jobs(session, batch_id)
         batches.set_cancelled(session, batch_id, True)
+        if concerned:
+            add_change_of_anothers(
+                session, actor=actor, owner=batch.user, action="batch.cancel", subject=f"batch/{batch_id}"
+            )
         return concerned
 
 

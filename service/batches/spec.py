@@ -129,6 +129,8 @@ def make_spec(values: dict[str, Any], *, where: str = "batch", **flags: object) 
                 JobOptions if first["loc"][0] == "job" else ModelChoice if first["loc"][0] == "models" else BatchSpec
             )
             said = f"unknown key; there is: {', '.join(known.model_fields)}"
+        elif first["type"] == "missing" and place == "tasks":
+            said = 'missing; name suites, tasks or patterns, such as tasks = ["starter"]'
         else:
             said = first["msg"].removeprefix("Value error, ")
             said = said[:1].lower() + said[1:]

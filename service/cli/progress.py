@@ -37,6 +37,9 @@ ACTIVITIES = {
 }
 """By request: the text that is shown until it is answered."""
 
+_GOES_ON = frozenset({"job_started", "round_started", "llm_started", "llm_fault", "llm_call", "reply_rejected"})
+"""Kinds of events of a job that asks its models on."""
+
 
 @dataclass
 class ProgressState:
@@ -54,13 +57,26 @@ class ProgressState:
     labels: dict[tuple[int, str], str] = field(default_factory=dict)  # of variants, by round and hash
     places: dict[tuple[int, str], int] = field(default_factory=dict)  # in `lines`, by round and hash
     started: float = field(default_factory=time.monotonic)
+    over: bool = False
+    failure: str = ""  # of the last call, until the job goes on; if it ended the job, the report says so
 
     def apply(self, event: "Event") -> str | None:
         """Update the state by an event.
 
         Returns:
-            A line that tells of the event where there is no table; None if the event needs none.
+            Lines that tell of the event where there is no table; None if the event needs none.
         """
+        if event.kind == "llm_failed":
+            self.failure = plain(event.data.get("message"))[:200]
+            return None
+        told = self._apply(event)
+        if event.kind not in _GOES_ON:
+            self.over = self.over or event.kind == "job_stopped"
+            return told
+        failure, self.failure, self.over = self.failure, "", False
+        return "\n".join(line for line in (failure, told) if line) or None
+
+    def _apply(self, event: "Event") -> str | None:
         data: Mapping[str, Any] = event.data
         self.round = event.round or self.round
         match event.kind:
@@ -81,7 +97,7 @@ class ProgressState:
                 self.cost_usd += data["cost_usd"] or 0.0
                 self.cost_known = self.cost_known and data["cost_usd"] is not None
                 return None
-            case "llm_failed" | "llm_fault" | "reply_rejected":
+            case "llm_fault" | "reply_rejected":
                 return plain(data.get("message") or data.get("reason"))[:200]
             case "candidate":
                 self.changes[event.round] = plain(data["change"])
@@ -174,11 +190,11 @@ def show_progress(title: str) -> Iterator["Observer"]:
 
     def tell(event: "Event") -> None:
         nonlocal last
-        line = shown.apply(event)
-        if line and line != last:
-            last = line
-            place = f"round {shown.round}/{shown.rounds}: " if shown.round else ""
-            print(f"[{shown.elapsed():>5}] {place}{line}", file=sys.stderr, flush=True)
+        for line in (shown.apply(event) or "").splitlines():
+            if line != last:
+                last = line
+                place = f"round {shown.round}/{shown.rounds}: " if shown.round else ""
+                print(f"[{shown.elapsed():>5}] {place}{line}", file=sys.stderr, flush=True)
 
     print(title, file=sys.stderr, flush=True)
     yield tell
@@ -212,7 +228,7 @@ def _render(shown: ProgressState) -> "RenderableType":
     for line in shown.lines[-12:]:
         style = "green" if line[2] in RIGHT else "red"
         table.add_row(Text(line[0]), Text(line[1]), Text(line[2], style=style), Text(line[3]))
-    if shown.round and str(shown.round) not in (line[0] for line in shown.lines):
+    if shown.round and not shown.over and str(shown.round) not in (line[0] for line in shown.lines):
         table.add_row(Text(str(shown.round)), Text(shown.change(shown.round)), Text(UNDER_WAY, style="dim"), Text(""))
     of = f"round {shown.round} of {shown.rounds}: " if shown.round else ""
     return Group(

@@ -1,6 +1,6 @@
 """Reading jobs, cancelling and ending them, and marking those whose process died."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from agents.history import leading_place
 from agents.protocols import JSON, Event, Outcome, ResumeState
 from agents.replay import resume_state_from_events
+from db.accounts.audit import add_change_of_anothers
 from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import batches, job_queue, jobs
@@ -16,6 +17,7 @@ from db.leaderboard.standings import candidate_figure
 from db.locks import heartbeat_age_s
 from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
+from db.tables import LOCAL_USER
 from service.jobs.liveness import LOST_AFTER_S, died_on_this_host, is_dead, runs_on_this_host
 from service.jobs.pooled_figure import leaderboard_text
 from tasks.outcomes import NO_CANDIDATE, NOT_EVALUATED, UNDER_WAY
@@ -25,6 +27,9 @@ WORKER_LOST = "worker_lost"
 
 REMEASURED = "remeasured"
 """The event of a job that is done, and whose best candidate was measured again because the device had been busy."""
+
+_END = ("job_stopped", "ended")
+_AFTER_THE_END = (REMEASURED, WORKER_LOST)  # they do not say that the job goes on
 
 
 @dataclass(frozen=True)
@@ -155,16 +160,29 @@ def show_job(store: Store, job_id: int) -> JobDetails:
     return JobDetails(job, lines, best, last_end(events), on_leaderboard)
 
 
-def cancel_job(store: Store, job_id: int) -> JobRecord:
-    """Cancel a job. The process of a running one notices within two seconds.
+def cancel_job(
+    store: Store, job_id: int, *, actor: str = LOCAL_USER, check_owner: Callable[[str], None] = lambda _: None
+) -> JobRecord:
+    """Cancel a job. The process of a running one notices within two seconds. A job that has ended stays as it is.
+
+    Args:
+        store: the store.
+        job_id: the job.
+        actor: who cancels it, for the audit log if it is another's job.
+        check_owner: raises for a job of whose owner `actor` may not cancel any.
 
     Raises:
         NotInStore: there is none with this id.
     """
     mark_dead_jobs(store)
     with store.write() as session:
+        job = jobs.get_job(session, job_id)
+        check_owner(job.user)
         jobs.request_cancel(session, job_id)
-        return jobs.get_job(session, job_id)
+        after = jobs.get_job(session, job_id)
+        if (job.status, job.cancel_requested) != (after.status, after.cancel_requested):
+            add_change_of_anothers(session, actor=actor, owner=job.user, action="job.cancel", subject=f"job/{job_id}")
+        return after
 
 
 def end_job(
@@ -288,7 +306,7 @@ def last_end(events: Sequence[Event]) -> JobEnd:
 def round_lines(
     events: list[Event], best: str | None = None, judged: Sequence[tuple[str, int, bool]] = ()
 ) -> tuple[RoundLine, ...]:
-    """The rounds of a job, from its events; the last one may be under way.
+    """The rounds of a job, from its events; the last one may be under way, unless the job has ended.
 
     Args:
         events: the job's events.
@@ -300,8 +318,11 @@ def round_lines(
     said: dict[tuple[int, str], Mapping[str, Any]] = {}  # by round and hash: the last evaluation
     best_in: dict[int, str] = {}  # by round: the candidate of it that became the best last
     changes = {1: "first candidate"}
+    over = False
     for event in events:
         number, data = event.round, event.data
+        if event.kind not in _AFTER_THE_END:
+            over = event.kind in _END
         match event.kind:
             case "advice":
                 changes[number + 1] = str(data.get("change", ""))
@@ -331,6 +352,9 @@ def round_lines(
                         candidates[number][digest] = replace(line, verdict=NOT_EVALUATED)
     shown = []
     for number in sorted(lines):
+        if over:
+            lines[number] = _ended(lines[number])
+            candidates[number] = {digest: _ended(each) for digest, each in candidates.get(number, {}).items()}
         found = [replace(each, retracted=_is_retracted(each, judged)) for each in candidates.get(number, {}).values()]
         evaluated = [each for each in found if (number, each.candidate_hash) in said]
         trials = [said[number, str(each.candidate_hash)] for each in evaluated]
@@ -340,6 +364,11 @@ def round_lines(
         shown.append(replace(line, variants=tuple(found) if len(found) > 1 else ()))
     marked = next((line.number for line in shown if best and line.candidate_hash == best and not line.retracted), None)
     return tuple(_marked(line, best) if line.number == marked else line for line in shown)
+
+
+def _ended(line: RoundLine) -> RoundLine:
+    """A line of a job that has ended."""
+    return replace(line, verdict=NOT_EVALUATED) if line.verdict == UNDER_WAY else line
 
 
 def _evaluated_line(known: RoundLine, data: Mapping[str, Any]) -> RoundLine:

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -167,14 +168,12 @@ def authenticate_session(store: Store, token_id: int) -> Principal:
     return _principal(store, found)
 
 
-def still_valid(store: Store, principal: Principal) -> None:
-    """Check during a long request that its token is still valid.
-
-    Raises:
-        NotAuthenticated: the token has expired or was revoked.
-    """
-    if principal.token_id is not None:
-        authenticate_session(store, principal.token_id)
+def valid_tokens(store: Store, token_ids: Collection[int]) -> set[int]:
+    """Which of these tokens are valid now, for requests that last. Without ids, the store is not asked."""
+    if not token_ids:
+        return set()
+    with store.read() as session:
+        return tokens.valid_ids(session, token_ids)
 
 
 def require(principal: Principal, role: Role) -> None:

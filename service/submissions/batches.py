@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from db.accounts.audit import add_change_of_anothers
 from db.jobs import batches, jobs, model_runs
 from db.records import RESUMABLE, JobCost
 from db.store import Store
@@ -61,8 +62,12 @@ def cancel_batch_for(principal: Principal, batch_id: int, *, store: Store) -> in
         NotInStore: there is no batch with this id.
         NotAllowed: it is another user's.
     """
-    _require_owner(principal, batch_id, store, "cancel")
-    return cancel_batch(store, batch_id)
+    return cancel_batch(
+        store,
+        batch_id,
+        actor=principal.actor,
+        check_owner=lambda owner: require_owner(principal, owner, f"batch {batch_id}", "cancel"),
+    )
 
 
 def resume_batch_for(
@@ -78,9 +83,10 @@ def resume_batch_for(
         NotAllowed, QuotaExceeded: it is another user's, or the token has no room for them. Of a token with a limit in
             dollars, the total of a run's regions stays: the run counts by its own budget.
     """
-    _require_owner(principal, batch_id, store, "resume")
     mark_dead_jobs(store)
     with store.read() as session:
+        owner = batches.get_batch(session, batch_id).user
+        require_owner(principal, owner, f"batch {batch_id}", "resume")
         wanted = {job.id: settings_of(job, settings) for job in jobs.list_jobs(session, batch_id=batch_id)}
     priced = priced_models(principal, wanted.values())
     with store.write() as session:
@@ -96,6 +102,10 @@ def resume_batch_for(
         waiting = requeue_batch(session, batch_id)
         if budget_usd is not None:
             batches.set_budget(session, batch_id, budget_usd)
+        if again or budget_usd is not None:
+            add_change_of_anothers(
+                session, actor=principal.actor, owner=owner, action="batch.resume", subject=f"batch/{batch_id}"
+            )
         return waiting
 
 
@@ -137,9 +147,3 @@ def _require_own_total(session: Session, batch_id: int) -> None:
             f"batch {batch_id} spends the budget_usd of model run {run}, which counts in the dollars of the day;"
             " submit a new run for more"
         )
-
-
-def _require_owner(principal: Principal, batch_id: int, store: Store, what: str) -> None:
-    with store.read() as session:
-        owner = batches.get_batch(session, batch_id).user
-    require_owner(principal, owner, f"batch {batch_id}", what)

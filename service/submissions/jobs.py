@@ -7,12 +7,14 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from agents.llm.models import BUILTIN_MODELS, is_builtin
+from db.accounts.audit import add_change_of_anothers
 from db.jobs import job_queue, jobs
 from db.records import PLAN_ONLY, RESUMABLE, JobRecord, JobStatus
 from db.store import Store
 from service.batches.manage import requeue_regions
 from service.errors import BadRequest, Conflict
 from service.jobs.batch_budget import worst_paid_usd
+from service.jobs.query import cancel_job
 from service.jobs.spec import for_provider, settings_of
 from service.settings import Settings, override
 from service.submissions.access import NotAllowed, Principal, Role, require, require_owner
@@ -126,10 +128,12 @@ def cancel_for(principal: Principal, job_id: int, *, store: Store) -> JobRecord:
         NotInStore: there is none with this id.
         NotAllowed: it is another user's.
     """
-    with store.write() as session:
-        require_owner(principal, jobs.get_job(session, job_id).user, f"job {job_id}", "cancel")
-        jobs.request_cancel(session, job_id)
-        return jobs.get_job(session, job_id)
+    return cancel_job(
+        store,
+        job_id,
+        actor=principal.actor,
+        check_owner=lambda owner: require_owner(principal, owner, f"job {job_id}", "cancel"),
+    )
 
 
 def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: Store) -> JobRecord:
@@ -156,4 +160,7 @@ def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: 
         job_queue.requeue_job(session, job_id)
         if job.kind == "model":
             requeue_regions(session, job_id)
+        add_change_of_anothers(
+            session, actor=principal.actor, owner=job.user, action="job.resume", subject=f"job/{job_id}"
+        )
         return jobs.get_job(session, job_id)

@@ -52,13 +52,13 @@ class WorkerLine:
         worker: the worker.
         state: alive, stopping, lost or stopped.
         silent_s: seconds since its last heartbeat.
-        job_id: the job that it runs.
+        job_ids: the jobs that it runs.
     """
 
     worker: WorkerRecord
     state: str
     silent_s: float
-    job_id: int | None
+    job_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class DevicesView:
 
 @dataclass(frozen=True)
 class DevicesState:
-    """The part of the view that listeners are told of: the state and job of each worker, and the jobs that wait."""
+    """The part of the view that listeners are told of: the state and jobs of each worker, and the jobs that wait."""
 
-    workers: tuple[tuple[str, str, int | None], ...]
+    workers: tuple[tuple[str, str, tuple[int, ...]], ...]
     platforms: tuple[PlatformLine, ...]
 
     @property
@@ -95,7 +95,7 @@ class DevicesState:
 def devices_state(store: Store) -> DevicesState:
     """The present state of workers and platforms."""
     view = devices_view(store)
-    return DevicesState(tuple((line.worker.id, line.state, line.job_id) for line in view.workers), view.platforms)
+    return DevicesState(tuple((line.worker.id, line.state, line.job_ids) for line in view.workers), view.platforms)
 
 
 def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
@@ -107,7 +107,7 @@ def devices_view(store: Store, *, now: datetime | None = None) -> DevicesView:
         waiting = job_queue.count_queued(session)
         devices = sorted({(each.platform, each.device) for each in found})[:_MOST_DEVICES]
         noise = [_history(*device, results.list_noise(session, *device, limit=HISTORY)) for device in devices]
-    lines = tuple(_line(worker, moment, running.get(worker.id)) for worker in found)
+    lines = tuple(_line(worker, moment, running.get(worker.id, ())) for worker in found)
     names = sorted({*PLATFORM_NAMES, *waiting, *(line.worker.platform for line in lines if line.state == "alive")})
     lines = tuple(sorted(lines, key=lambda line: _STATES.index(line.state)))
     platforms = tuple(
@@ -129,7 +129,7 @@ def live_workers(store: Store, *, limit: int) -> list[WorkerRecord]:
         return workers.list_workers(session, live=True, limit=limit)
 
 
-def _line(worker: WorkerRecord, now: datetime, job_id: int | None) -> WorkerLine:
+def _line(worker: WorkerRecord, now: datetime, job_ids: tuple[int, ...]) -> WorkerLine:
     silent = max(now - worker.heartbeat_at, timedelta(0)).total_seconds()
     state = "alive"
     if worker.status is WorkerStatus.STOPPED:
@@ -138,7 +138,7 @@ def _line(worker: WorkerRecord, now: datetime, job_id: int | None) -> WorkerLine
         state = "lost"
     elif worker.status is WorkerStatus.STOPPING:
         state = "stopping"
-    return WorkerLine(worker, state, silent, None if state == "stopped" else job_id)
+    return WorkerLine(worker, state, silent, () if state == "stopped" else job_ids)
 
 
 def _is_alive_on(line: WorkerLine, platform: str) -> bool:

@@ -14,10 +14,21 @@ from service.weights import WeightsReader
 from service.worker.queue import WorkQueue, evaluations_queue, jobs_queue, models_queue
 
 JOBS_AT_ONCE = 4
-"""Jobs that a worker runs at the same time. Most of the time they wait for models and for the device."""
+"""Jobs that a worker runs at the same time, of all its queues. Mostly they wait for models and for the device."""
 
 MODELS_AT_ONCE = 2
 """Jobs over whole models that a worker runs at the same time. Most of the time they wait for their regions' jobs."""
+
+
+@dataclass(frozen=True)
+class QueueGroup:
+    """Queues of which a worker runs `at_once` items at the same time. It takes from the first of them first.
+
+    Of jobs, those that have begun come first: they wait for few workers, new ones for any.
+    """
+
+    names: tuple[str, ...]
+    at_once: int
 
 
 @dataclass(frozen=True)
@@ -51,18 +62,18 @@ class WorkerContext:
         return self.target.device_class
 
     @property
-    def queues(self) -> dict[str, int]:
-        """The queues that this worker takes from, each with the number of items that it runs at the same time."""
+    def queues(self) -> tuple[QueueGroup, ...]:
+        """The queues that this worker takes from."""
         name, sandbox = self.platform.name, self.sandbox.name
         kind = self.device_class
         places: tuple[tuple[str | None, str | None], ...] = (
-            (None, None),
-            (sandbox, None),
             (sandbox, kind),
             (None, kind),
+            (sandbox, None),
+            (None, None),
         )
-        return {
-            **{jobs_queue(name, *place): JOBS_AT_ONCE for place in places},
-            **{models_queue(name, *place): MODELS_AT_ONCE for place in places},
-            evaluations_queue(name, sandbox, kind): 1,
-        }
+        return (
+            QueueGroup(tuple(jobs_queue(name, *place) for place in places), JOBS_AT_ONCE),
+            QueueGroup(tuple(models_queue(name, *place) for place in places), MODELS_AT_ONCE),
+            QueueGroup((evaluations_queue(name, sandbox, kind),), 1),
+        )

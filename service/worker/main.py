@@ -115,6 +115,7 @@ def _launch(worker: WorkerContext, faults: list[BaseException]) -> Callable[[], 
         "application_version": PROTOCOL,
         "serializer": DBOSPortableJSONSerializer(),
         "log_level": "WARNING",
+        "db_engine_kwargs": {"hide_parameters": True},  # its errors are logged, too
         "use_listen_notify": False,
     }
     dbos = DBOS(config=config)
@@ -134,13 +135,24 @@ def _launch(worker: WorkerContext, faults: list[BaseException]) -> Callable[[], 
     for event in (*dbos.background_thread_stop_events, dbos._background_jobs_stop_event):
         event.set()  # the latter looks for delays and deadlines, which no item here has
     queues = {
-        name: DBOS.register_queue(name, worker_concurrency=at_once, on_conflict="always_update")
-        for name, at_once in worker.queues.items()
+        name: DBOS.register_queue(name, worker_concurrency=group.at_once, on_conflict="always_update")
+        for group in worker.queues
+        for name in group.names
     }
+    for queue in queues.values():
+        queue.database_backed_queue = False  # it would read its limit, which is for one queue alone, before each pass
 
     def dequeue() -> None:
-        for name in worker.queue.holding(list(queues)):
-            queue_worker_thread(_OnePass(), dbos, queues[name])
+        holding = worker.queue.holding(list(queues))
+        for group in worker.queues:
+            for name in (name for name in group.names if name in holding):
+                begun = worker.queue.begun_by(worker.worker_id)
+                room = group.at_once - sum(begun[each] for each in group.names)
+                if room <= 0:
+                    break
+                # DBOS takes what this limit leaves beside the items of this queue that it knows to run.
+                queues[name]._worker_concurrency = dbos._active_workflows_set.count_for_queue(name) + room
+                queue_worker_thread(_OnePass(), dbos, queues[name])
 
     return dequeue
 

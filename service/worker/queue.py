@@ -8,6 +8,7 @@ comparable. A job that requires a sandbox is never queued for a worker with anot
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -141,6 +142,14 @@ class WorkQueue:
         with _failures_named():
             found = self._client.list_workflows(status="PENDING", load_input=False, load_output=False)
         return {str(workflow.executor_id) for workflow in found}
+
+    def begun_by(self, worker_id: str) -> Counter[str]:
+        """How many items of each queue this worker has taken and not finished."""
+        with _failures_named():
+            found = self._client.list_workflows(
+                status="PENDING", executor_id=worker_id, load_input=False, load_output=False
+            )
+        return Counter(str(workflow.queue_name) for workflow in found)
 
     def take_over(self, worker_id: str) -> int:
         """Enqueue the unfinished work of a lost worker again; the number of items."""

@@ -11,8 +11,10 @@ import typer
 
 from db.store import Store
 from service.cli.app import build_app
+from service.logs import REPEATED_S
 from service.settings import PREFIX, Settings, load_settings
 from service.worker import main, remeasure
+from service.worker.context import JOBS_AT_ONCE, MODELS_AT_ONCE
 from service.worker.queue import queue_url
 from service.worker.reconcile import HEARTBEAT_S, LOST_AFTER_S
 from tests.support.doc_tables import quantities, table
@@ -31,6 +33,16 @@ COMMANDS = sorted(
     }
     | {line.strip() for line in re.findall(r"run --rm (?:server|worker)((?: [a-z]+|  ?--[a-z-]+ [a-z]+)+)", PAGE)}
 )
+
+
+def test_so_many_jobs_run_at_once_as_the_page_says():
+    said = " ".join(PAGE.split())
+    assert f"A worker runs {JOBS_AT_ONCE} jobs concurrently" in said
+    assert f"beside them {MODELS_AT_ONCE} runs over whole models" in said
+
+
+def test_repeated_warnings_are_counted_for_as_long_as_the_page_says():
+    assert f"the same as one of the last {REPEATED_S:.0f} s" in " ".join(PAGE.split())
 
 
 def test_the_commands_are_found():

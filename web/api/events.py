@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from db.records import BatchState, EventRecord, JobState
-from service.submissions.access import NotAuthenticated, Principal, still_valid
+from service.submissions.access import Principal
 from service.views.changes import check_batch, check_job, list_past_events
 from service.views.devices import DevicesState
 from web.api.batches import BatchId
@@ -49,7 +49,7 @@ _BATCH = _described(
 )
 _DEVICES = _described(
     "`status`: the workers, their jobs and the numbers of queued jobs, at once and after each change.",
-    'event: status\ndata: {"workers": [{"worker_id": "5f", "state": "alive", "job_id": 7}],'
+    'event: status\ndata: {"workers": [{"worker_id": "5f", "state": "alive", "job_ids": [7]}],'
     ' "platforms": [{"name": "cpu", "alive": 1, "waiting": 0}]}\n\n',
 )
 
@@ -84,14 +84,14 @@ async def batch(request: Request, batch_id: BatchId, deps: Deps, principal: View
     """The state of a batch and its changes, until all jobs have ended."""
     await run_in_threadpool(check_batch, deps.store, batch_id)
     broadcaster = _broadcaster(request, principal)
-    return _response(_state_messages(broadcaster, deps, principal, Topic("batch", batch_id)))
+    return _response(_state_messages(broadcaster, principal, Topic("batch", batch_id)))
 
 
 @router.get("/devices/events", response_class=StreamingResponse, responses={200: _DEVICES, **problems()})
 async def devices(request: Request, deps: Deps, principal: Viewer) -> StreamingResponse:
     """The state of the devices and its changes, until the client closes the connection."""
     broadcaster = _broadcaster(request, principal)
-    return _response(_state_messages(broadcaster, deps, principal, DEVICES))
+    return _response(_state_messages(broadcaster, principal, DEVICES))
 
 
 def _broadcaster(request: Request, principal: Principal) -> Broadcaster:
@@ -130,8 +130,6 @@ async def _job_messages(
                     state = message
                     yield _named("status", _job_json(message))
                 case "silence":
-                    if not await _still_valid(deps, principal):
-                        return
                     yield ": still here\n\n"
                 case _:
                     if state is not None and state.ended:
@@ -139,9 +137,7 @@ async def _job_messages(
                     return
 
 
-async def _state_messages(
-    broadcaster: Broadcaster, deps: Dependencies, principal: Principal, topic: Topic
-) -> AsyncIterator[str]:
+async def _state_messages(broadcaster: Broadcaster, principal: Principal, topic: Topic) -> AsyncIterator[str]:
     async with broadcaster.listen(topic, principal) as (_, queue):
         yield "retry: 2000\n\n"
         state: BatchState | DevicesState | None = None
@@ -152,8 +148,6 @@ async def _state_messages(
                     yield _named("end", _state_json(state))
                 return
             if message == "silence":
-                if not await _still_valid(deps, principal):
-                    return
                 yield ": still here\n\n"
             elif isinstance(message, BatchState | DevicesState):
                 state = message
@@ -167,14 +161,6 @@ async def _next_message(queue: asyncio.Queue[Message]) -> Message | Literal["sil
             return await queue.get()
     except TimeoutError:
         return "silence"
-
-
-async def _still_valid(deps: Dependencies, principal: Principal) -> bool:
-    try:
-        await run_in_threadpool(still_valid, deps.store, principal)
-    except NotAuthenticated:
-        return False
-    return True
 
 
 def _event(event: EventRecord) -> str:
@@ -194,7 +180,7 @@ def _job_json(state: JobState) -> dict[str, Any]:
 def _state_json(state: BatchState | DevicesState) -> dict[str, Any]:
     if isinstance(state, BatchState):
         return asdict(state)
-    names = ("worker_id", "state", "job_id")
+    names = ("worker_id", "state", "job_ids")
     workers = [dict(zip(names, worker, strict=True)) for worker in state.workers]
     return {"workers": workers, "platforms": [asdict(platform) for platform in state.platforms]}
 

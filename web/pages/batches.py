@@ -4,14 +4,16 @@ from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
+from pydantic import BeforeValidator
 
 from service.batches.manage import compare_batches, list_batches
 from service.batches.results import Baseline
 from service.submissions.access import Principal, may_change
 from service.submissions.batches import cancel_batch_for, resume_batch_for
 from service.views.batches import BatchView, batch_view, column_name
+from web.api.parameters import MAX_ID
 from web.dependencies import Dependencies, Deps
-from web.pages.parameters import BatchId, CsrfChecked
+from web.pages.parameters import BatchId, Before, CsrfChecked
 from web.pages.render.render import page
 from web.security.identity import Submitter, Viewer
 
@@ -22,9 +24,7 @@ _BASELINES = get_args(Baseline)
 
 
 @router.get("")
-def list_(
-    request: Request, deps: Deps, _: Viewer, before: Annotated[int | None, Query(ge=1, le=2**31)] = None
-) -> HTMLResponse:
+def list_(request: Request, deps: Deps, _: Viewer, before: Before = None) -> HTMLResponse:
     """The list of batches, newest first."""
     found = list_batches(deps.store, before=before, limit=_PAGE + 1)
     more = found[_PAGE - 1].batch.id if len(found) > _PAGE else None
@@ -32,12 +32,12 @@ def list_(
 
 
 Over = Annotated[str, Query(max_length=20)]
-Against = Annotated[str, Query(max_length=12)]
+Against = Annotated[int | None, BeforeValidator(lambda given: given or None), Query(ge=1, le=MAX_ID)]  # "": none chosen
 
 
 @router.get("/{batch_id}")
 def show(
-    request: Request, deps: Deps, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = ""
+    request: Request, deps: Deps, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = None
 ) -> HTMLResponse:
     """A batch. `against` is the id of a batch to compare it with. A script updates the page."""
     return page(request, "batch.html", **_context(deps, principal, batch_id, over, against))
@@ -45,7 +45,7 @@ def show(
 
 @router.get("/{batch_id}/part")
 def part(
-    request: Request, deps: Deps, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = ""
+    request: Request, deps: Deps, principal: Viewer, batch_id: BatchId, over: Over = "eager", against: Against = None
 ) -> HTMLResponse:
     """The part of a batch's page that changes while the batch runs."""
     return page(request, "batch_part.html", **_context(deps, principal, batch_id, over, against))
@@ -65,16 +65,15 @@ def resume(deps: Deps, principal: Submitter, batch_id: BatchId) -> RedirectRespo
     return RedirectResponse(f"/batches/{batch_id}", status_code=303)
 
 
-def _context(deps: Dependencies, principal: Principal, batch_id: int, over: str, against: str) -> dict[str, Any]:
+def _context(deps: Dependencies, principal: Principal, batch_id: int, over: str, against: int | None) -> dict[str, Any]:
     baseline: Baseline = "compile" if over == "compile" else "eager"
     view = batch_view(deps.store, batch_id, over=baseline)
-    other = int(against) if against.isascii() and against.isdigit() else None
     return {
         "view": view,
         "over": baseline,
         "baselines": _BASELINES,
-        "versus": None if other is None else compare_batches(deps.store, batch_id, other, over=baseline),
-        "against": other,
+        "versus": None if against is None else compare_batches(deps.store, batch_id, against, over=baseline),
+        "against": against,
         "name_of": column_name,
         "may_change": may_change(principal, view.details.line.batch.user),
         "curves": _fast_p_curves(view),

@@ -16,7 +16,7 @@ from service.version import program_version
 from service.views.evaluation import Ratio
 from service.views.jobs import JobView, job_list, job_view
 from web.dependencies import Dependencies, Deps
-from web.pages.parameters import CsrfChecked, JobId
+from web.pages.parameters import Before, CsrfChecked, JobId
 from web.pages.render import speedup_bars
 from web.pages.render.render import page
 from web.security.identity import Submitter, Viewer
@@ -32,7 +32,7 @@ def list_(
     deps: Deps,
     _: Viewer,
     status: Annotated[str | None, Query(max_length=20)] = None,
-    before: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+    before: Before = None,
 ) -> HTMLResponse:
     """The list of jobs, newest first."""
     chosen = status if status in _STATUSES else None

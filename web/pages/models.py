@@ -1,8 +1,8 @@
 """The pages of runs over whole models: the list, and one run with its actions and downloads."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from service.submissions.access import Principal, may_change
@@ -10,7 +10,7 @@ from service.submissions.jobs import cancel_for, resume_for
 from service.views.models import STAGES, ModelRunView, model_run_list, model_run_view
 from web.dependencies import Deps
 from web.model_archive import model_archive
-from web.pages.parameters import CsrfChecked, RunId
+from web.pages.parameters import Before, CsrfChecked, RunId
 from web.pages.render import speedup_bars, time_bars
 from web.pages.render.render import page
 from web.security.identity import Submitter, Viewer
@@ -21,9 +21,7 @@ _KERNELS = 12
 
 
 @router.get("")
-def list_(
-    request: Request, deps: Deps, _: Viewer, before: Annotated[int | None, Query(ge=1, le=2**31)] = None
-) -> HTMLResponse:
+def list_(request: Request, deps: Deps, _: Viewer, before: Before = None) -> HTMLResponse:
     """The list of runs, newest first."""
     view = model_run_list(deps.store, before=before)
     axis = speedup_bars.axis(line.eager for line in view.lines if line.counts)

@@ -1,16 +1,18 @@
-"""Path parameters of pages, and the CSRF check of their forms."""
+"""Parameters of pages, and the CSRF check of their forms."""
 
 from typing import Annotated
 
-from fastapi import Depends, Form, Path, Request
+from fastapi import Depends, Form, Path, Query, Request
 
 from service.submissions.access import NotAllowed
+from web.api.parameters import MAX_ID
 from web.dependencies import Deps
 from web.security.sessions import csrf_matches
 
-JobId = Annotated[int, Path(ge=1, le=2**31 - 1)]
-BatchId = Annotated[int, Path(ge=1, le=2**31 - 1)]
-RunId = Annotated[int, Path(ge=1, le=2**31 - 1)]
+JobId = Annotated[int, Path(ge=1, le=MAX_ID)]
+BatchId = Annotated[int, Path(ge=1, le=MAX_ID)]
+RunId = Annotated[int, Path(ge=1, le=MAX_ID)]
+Before = Annotated[int | None, Query(ge=1, le=MAX_ID)]
 CandidateHash = Annotated[str, Path(max_length=64)]
 Name = Annotated[str, Path(max_length=255)]
 

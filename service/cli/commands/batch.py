@@ -82,8 +82,10 @@ def run(
     Ctrl-C (or kill -9) loses nothing that was paid for: `kernelwright batch resume ID` goes on.
     """
     from service.batches.manage import start_batch
-    from service.batches.spec import make_spec, read_spec
+    from service.batches.spec import make_spec, read_spec, settings_for
     from service.database import opened_store
+    from service.errors import BadRequest
+    from service.evaluation_context import check_keys
     from service.settings import load_settings
 
     flags = {
@@ -109,12 +111,20 @@ def run(
     }
     settings = load_settings(sandbox=sandbox, server=server)
     defaults = {"models": [settings.model], "platforms": [settings.platform]}
+    if file is None and not tasks:
+        raise BadRequest(
+            "batch run: no tasks; give a suite, suite/name, a pattern or a .py file, or a batch's file:"
+            " kernelwright batch run --tasks starter --rounds 2 (`kernelwright tasks list` shows suites)"
+        )
     spec = make_spec(defaults, where="batch", **flags) if file is None else read_spec(file, **flags)
     if settings.server is not None:
         from service.cli.remote.batch import run_batch_at_server
 
         own = {"sandbox": sandbox, "api_base": api_base}
         return run_batch_at_server(spec, settings, server_flags=own, detach=detach, as_json=as_json)
+    if not detach:
+        for choice in spec.choices:
+            check_keys(settings_for(spec, choice, spec.platforms[0], settings))
     with opened_store(settings) as store:
         batch_id = start_batch(spec, settings=settings, store=store)
         return _go(batch_id, settings, store, detach=detach, as_json=as_json)

@@ -74,6 +74,7 @@ def model(
 
     Ctrl-C (or kill -9) loses nothing that was paid for: `kernelwright models resume ID` goes on.
     """
+    from service.evaluation_context import check_keys
     from service.settings import load_settings
 
     settings = load_settings(
@@ -102,6 +103,7 @@ def model(
         )
     if plan:
         return _plan(file, settings, state=state, tasks=tasks, as_json=as_json)
+    check_keys(settings)
     return _start(file, settings, state=state, out=out, as_json=as_json)
 
 

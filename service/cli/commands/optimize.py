@@ -58,6 +58,7 @@ def optimize(
     from service.cli.job_output import NOT_AN_LLM, finish
     from service.cli.progress import show_progress
     from service.database import open_store
+    from service.evaluation_context import check_keys
     from service.jobs.local import optimize as run
     from service.settings import load_settings
     from tasks.translate import read_kernel_file
@@ -88,6 +89,7 @@ def optimize(
 
         own = {"sandbox": sandbox, "image": image, "api_base": api_base, "api_key_file": api_key_file}
         return optimize_at_server(op, settings, server_flags=own, out=out, as_json=as_json, **asked)
+    check_keys(settings)
     store = open_store(settings)
     cancel = CancelToken()
     about = NOT_AN_LLM if is_builtin(settings.model) else settings.model

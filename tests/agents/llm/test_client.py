@@ -884,6 +884,32 @@ def test_stream_that_is_far_longer_than_asked_is_not_read_to_its_end(raw: Raw) -
     assert time.monotonic() - started < 20
 
 
+def test_stream_that_is_too_long_costs_what_its_end_says(serve: Serve) -> None:
+    usage = {"prompt_tokens": 12, "completion_tokens": 800_000}
+    server = serve({"text": "word " * 700_000, "usage": usage})
+    reply = ask(open_llm(api_base=server.url), "openai/gpt-4o")
+    assert (reply.truncated, reply.completion_tokens, reply.usage) == (True, 800_000, "reported")
+    assert reply.cost_usd == pytest.approx(12 * 2.5e-6 + 800_000 * 10e-6)
+
+
+@pytest.mark.parametrize("text", ["x" * 1000, "語" * 1000])
+def test_stream_that_is_too_long_and_does_not_end_costs_the_most_that_it_can_have(raw: Raw, text: str) -> None:
+    status, headers, body = streams(*[piece(text) for _ in range(300)])
+    raw.answers = [(status, {**headers, "Content-Length": str(len(body) + 1)}, body)]  # silence after all that
+    started = time.monotonic()
+    reply = ask(open_llm(api_base=raw.url), "openai/gpt-4o", reply_tokens=100)
+    read = len(reply.text.encode())
+    assert reply.truncated
+    assert reply.usage == "bound"
+    assert 0.6 * read < reply.completion_tokens <= read, "a token is a byte or more"
+    assert reply.cost_usd == pytest.approx(reply.prompt_tokens * 2.5e-6 + reply.completion_tokens * 10e-6)
+    assert time.monotonic() - started < 10
+
+
+def test_whole_reply_without_usage_is_estimated_and_says_so(serve: Serve) -> None:
+    assert ask(open_llm(api_base=serve({"text": "hi", "fault": "no_usage"}).url)).usage == "estimated"
+
+
 def test_names_of_tool_calls_count_as_length_too(raw: Raw) -> None:
     event = piece("")
     call = {"index": 0, "type": "function", "function": {"name": "n" * 50_000, "arguments": ""}}

@@ -110,7 +110,10 @@ def test_detached_jobs_wait_for_workers_and_can_be_cancelled(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run"], "tasks: field required"),
+        (
+            ["run"],
+            "no tasks; give a suite, suite/name, a pattern or a .py file, or a batch's file: kernelwright batch run --",
+        ),
         (["run", "--tasks", "starter", "--samples", "0"], "samples: "),
         (["run", "--tasks", "nothing/here"], "none can be used"),
         (["run", "missing.toml"], "missing.toml: cannot be read"),

@@ -326,6 +326,13 @@ def test_the_time_that_a_job_was_run_leaves_out_the_pauses(store, context):
 def test_a_round_under_way_is_shown_as_such():
     (line,) = round_lines([Event("round_started", 1, {"request": "write"})])
     assert line.verdict == "under way"
+    begun = [Event("round_started", 1, {"request": "write"}), Event("candidate", 1, {"hash": "a", "change": "first"})]
+    for end in (Event("ended", 1, {"reason": "cancelled"}), Event("job_stopped", 1, {"reason": "llm_error"})):
+        for more in ([], [Event("remeasured", 1, {})]):
+            (line,) = round_lines([*begun, end, *more])
+            assert line.verdict == "not evaluated", "nothing is under way in a job that has ended"
+            (line,) = round_lines([*begun, end, *more, Event("job_started", 0, {"rounds": 2})])
+            assert line.verdict == "under way", "a job that is resumed goes on with its round"
     (line,) = round_lines([Event("round_started", 1, {}), Event("round_done", 1, {"verdict": "no_candidate"})])
     assert line.verdict == "no_candidate"
 

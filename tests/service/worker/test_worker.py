@@ -30,6 +30,7 @@ from service.submissions.access import Principal, Role
 from service.submissions.enqueue import queue_model
 from service.submissions.evaluations import evaluate_for
 from service.submissions.models import submit_model_for
+from service.views.devices import devices_view
 from service.weights import keep_weights, source_of
 from service.worker.queue import queue_url
 from tasks.load import task_from_source
@@ -239,6 +240,31 @@ def test_a_worker_that_was_paused_for_long_ends_and_writes_nothing(there: Fleet,
     assert there.job(job_id) == job
     check_once(there, job_id, model)
     print(f"\ndone {took_s:.1f} s after the pause began")
+
+
+def test_a_worker_runs_four_jobs_at_once_whichever_queues_they_are_in(there: Fleet) -> None:
+    with start_llm_server(script(QUICK, delay_s=600)) as silent:
+        before = there.worker()
+        begun = [ask(there, silent) for _ in range(3)]  # these wait in a queue of their own once they have begun
+        for job_id in begun:
+            before.wait_for("llm_started", job=job_id)
+        before.send(signal.SIGTERM)
+        assert before.wait() == 0
+        new = [ask(there, silent) for _ in range(4)]
+        after = there.worker()
+        most = 0
+        for _ in range(80):
+            running_now = [job_id for job_id in begun + new if there.job(job_id).status.value == "running"]
+            most = max(most, len(running_now))
+            time.sleep(0.1)
+        assert most == len(running_now) == 4
+        assert set(begun) < set(running_now), "those that have begun come first"
+        (line,) = [line for line in devices_view(there.store).workers if line.state == "alive"]
+        assert line.job_ids == tuple(running_now), "the page shows all that it runs"
+        cancel_job(there.store, begun[0])
+        there.wait_for(begun[0], within_s=20)
+        until(lambda: sum(there.job(job_id).status.value == "running" for job_id in new) == 2, "the next", 20)
+        after.send(signal.SIGKILL)
 
 
 def test_a_job_is_cancelled_wherever_it_is(there: Fleet, model: LlmServer) -> None:

@@ -541,7 +541,7 @@ def test_unknown_addresses_and_methods_are_problems(client):
     problem(client.get(f"{API}/nothing"), 404)
     body = client.delete(f"{API}/jobs")
     problem(body, 405)
-    assert body.headers["allow"] == "GET, POST"
+    assert body.headers["allow"] == "GET, HEAD, POST"
 
 
 def test_the_pages_errors_are_not_json(client):

@@ -223,6 +223,39 @@ def test_silence_is_broken_by_comments_and_a_revoked_token_ends_the_stream(tmp_p
         assert "event: end" not in rest
 
 
+def test_a_revoked_token_ends_its_streams_at_once_however_much_is_told(tmp_path):
+    from service.submissions.access import revoke_token
+
+    with opened(tmp_path, login=True) as web, listening(web) as address:
+        headers = {"Authorization": f"Bearer {web.token()}"}
+        other = {"Authorization": f"Bearer {web.token(user='bob')}"}
+        job, ended = add_waiting_job(web), []
+
+        def listen(path, headers, name):
+            with httpx.stream("GET", f"{address}{API}{path}", headers=headers, trust_env=False) as response:
+                "".join(response.iter_text())
+                ended.append(name)
+
+        threads = [
+            threading.Thread(target=listen, args=(f"/jobs/{job}/events", headers, "job")),
+            threading.Thread(target=listen, args=("/devices/events", headers, "devices")),
+            threading.Thread(target=listen, args=(f"/jobs/{job}/events", other, "of another")),
+        ]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: web.app.state.broadcaster.listeners == 3)
+        wait_until_polled(web)
+        revoke_token(web.store, 1)
+        for number in range(4):  # a stream that is never silent
+            add_event(web, job, number)
+            time.sleep(0.5)
+        assert sorted(ended) == ["devices", "job"]
+        set_status(web, job, JobStatus.DONE)
+        for thread in threads:
+            thread.join(10)
+        assert ended[-1] == "of another"
+
+
 def test_long_texts_are_shortened(web, address):
     job = add_done_job(web.store, change="x" * 100_000)
     assert len(get(address, f"{API}/jobs/{job}/events").text) < 20_000
@@ -386,11 +419,11 @@ def test_devices_are_told_when_a_worker_comes_works_or_is_lost(web, address):
     with web.store.write() as session:
         workers.set_lost(session, "w")
     thread.join(10)
-    assert [[(each["state"], each["job_id"]) for each in state["workers"]] for state in told] == [
+    assert [[(each["state"], each["job_ids"]) for each in state["workers"]] for state in told] == [
         [],
-        [("alive", None)],
-        [("alive", job)],
-        [("lost", job)],
+        [("alive", [])],
+        [("alive", [job])],
+        [("lost", [job])],
     ]
     assert [platform["alive"] for state in told for platform in state["platforms"] if platform["name"] == "cpu"] == [
         0,

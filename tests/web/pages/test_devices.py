@@ -53,6 +53,19 @@ def evaluated(
         )
 
 
+def test_a_worker_is_shown_with_all_jobs_that_it_runs(web: Web) -> None:
+    assert "nothing</span>" in web.client().get("/devices").text
+    ids = [add_done_job(web.store, name=name) for name in ("a", "b", "c")]
+    with web.store.write() as session:
+        session.execute(
+            update(JobRow).where(JobRow.id.in_(ids[:2])).values(status=JobStatus.RUNNING.value, worker_id="w")
+        )
+    text = web.client().get("/devices").text
+    assert re.findall(r'<a href="/jobs/(\d+)">job', text) == [str(job_id) for job_id in ids[:2]]
+    (line,) = devices_view(web.store).workers
+    assert line.job_ids == tuple(ids[:2])
+
+
 def test_a_device_has_a_history_of_noise(web: Web) -> None:
     add_done_job(web.store)
     text = web.client().get("/devices").text

@@ -12,6 +12,7 @@ from db import engine
 from db.jobs import batches, jobs, model_runs
 from db.tables import AuditRow, TokenRow
 from db.types import utc_now
+from service.jobs.query import cancel_job
 from service.submissions import quotas
 from service.submissions.access import create_token, list_tokens, revoke_token
 from tests.support.seeded_store import Seeded, model_jobs, model_run
@@ -192,6 +193,32 @@ def test_a_batch_is_told_nothing_of_the_servers_key_file(tmp_path):
         answer = client.post(f"{API}/batches", json={"tasks": [JOB["task"]], "models": ["openai/own"]})
     assert answer.status_code == 201
     assert "missing" not in answer.text
+
+
+def test_what_an_operator_does_to_the_work_of_others_is_in_the_audit_log(web):
+    ada, op = web.client(web.token("submitter")), web.client(web.token("operator", "olga"))
+    job = ada.post(f"{API}/jobs", json=JOB).json()["id"]
+    batch = ada.post(f"{API}/batches", json={"tasks": ["starter/rmsnorm_gelu"]}).json()["id"]
+    lines = lambda: [  # noqa: E731
+        (line["actor"], line["action"], line["subject"], line["data"])
+        for line in op.get(f"{API}/audit").json()["lines"]
+        if not line["action"].startswith("token.")
+    ][::-1]
+    for act in ("cancel", "resume"):
+        for path in (f"jobs/{job}", f"batches/{batch}"):
+            assert ada.post(f"{API}/{path}/{act}").status_code == 200
+    assert lines() == []
+    for act in ("cancel", "cancel", "resume", "cancel"):  # the second finds nothing to change
+        for path in (f"jobs/{job}", f"batches/{batch}"):
+            assert op.post(f"{API}/{path}/{act}").status_code == 200
+    by_olga = [
+        ("olga", f"{kind}.{act}", f"{kind}/{number}", {"user": "ada"})
+        for act in ("cancel", "resume", "cancel")
+        for kind, number in (("job", job), ("batch", batch))
+    ]
+    assert lines() == by_olga
+    cancel_job(web.store, ada.post(f"{API}/jobs", json=JOB).json()["id"])
+    assert lines()[-1][:2] == ("local", "job.cancel")
 
 
 def test_so_many_jobs_at_once_and_no_more(web):

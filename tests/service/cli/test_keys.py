@@ -1,0 +1,44 @@
+"""A key that is missing is told before anything is started, and once."""
+
+from pathlib import Path
+
+import pytest
+
+from service.cli.app import run
+from tests.support.commands import OP
+
+MODEL = "openai/gpt-5"
+COMMANDS = [
+    ["optimize", "op.py", "--model", MODEL],
+    ["optimize", "op.py", "--judge-model", "anthropic/claude-sonnet-4-5"],
+    ["batch", "run", "--tasks", "op.py", "--models", MODEL],
+    ["model", "op.py", "--model", MODEL],
+]
+
+
+@pytest.fixture(autouse=True)
+def without_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for provider in ("OPENAI", "ANTHROPIC"):
+        monkeypatch.delenv(f"{provider}_API_KEY", raising=False)
+    (tmp_path / "op.py").write_text(OP)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: " ".join(arguments))
+def test_nothing_is_started_without_a_key(
+    arguments: list[str], isolated_settings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 3
+    said = capsys.readouterr()
+    name = "ANTHROPIC_API_KEY" if "anthropic" in " ".join(arguments) else "OPENAI_API_KEY"
+    assert said.err.count("no key is set") == said.err.count("\n") == 1
+    assert f"Set {name}." in said.err
+    assert not (isolated_settings / "kernelwright.db").exists()
+
+
+def test_a_key_file_that_cannot_be_read_is_told_as_early(
+    isolated_settings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["optimize", "op.py", "--model", MODEL, "--api-key-file", "none.key"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (isolated_settings / "kernelwright.db").exists()
