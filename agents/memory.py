@@ -110,6 +110,12 @@ class Memory:
         """Whether there is anything to tell."""
         return bool(self.kernels or self.lessons)
 
+    @property
+    def evidence(self) -> frozenset[str]:
+        """The ids of all evaluations that it rests on."""
+        own = {kernel.evaluation_id for kernel in self.kernels}
+        return frozenset(own.union(*(lesson.evidence for lesson in self.lessons)))
+
     def to_json(self) -> dict[str, JSON]:
         """All fields as plain JSON values."""
         return {
