@@ -54,7 +54,8 @@ class Traits:
 def operators_of(source: str) -> frozenset[str]:
     """The names of the operators and modules that an op calls, in lower case. `x[index]` counts as `getitem`.
 
-    A function of torch may end in an underscore (`scatter_`), which is left out. Empty for a source that is not Python.
+    A function of torch may end in an underscore (`scatter_`), which is left out. Of `torch.ops.aten.mul.Tensor` the name
+    is `mul`. Empty for a source that is not Python.
     """
     tree = _tree(source)
     return frozenset() if tree is None else frozenset(_called(tree, of_self=True))
@@ -68,8 +69,8 @@ def traits_of(source: str, dtype: str) -> Traits:
         return Traits(frozenset(), dtype, None, hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest())
     defined = {node.name.lower().rstrip("_") for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     called = _called(tree, of_self=False) - defined - _BOOKKEEPING
-    # A module and its function differ in their underscores: nn.GroupNorm, F.group_norm.
-    operators = frozenset({name.replace("_", "") for name in called} | _arithmetic(tree))
+    # The forms of one operator differ in this: nn.LayerNorm, F.layer_norm, aten.native_layer_norm.
+    operators = frozenset({name.replace("_", "").removeprefix("native") for name in called} | _arithmetic(tree))
     return Traits(operators, dtype, _elements(tree), _code(tree))
 
 
@@ -120,13 +121,22 @@ def _called(tree: ast.Module, *, of_self: bool) -> set[str]:
         for node in ast.walk(model):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
                 if of_self or not _is_of_self(node.func):
-                    name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-                    found.add(name.lower().rstrip("_"))
+                    found.add(_name(node.func).lower().rstrip("_"))
             elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
                 found.add("matmul")
             elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id in given:
                 found.add("getitem")
     return found
+
+
+def _name(called: ast.Attribute | ast.Name) -> str:
+    """The name of what is called; of `torch.ops.aten.NAME.OVERLOAD` the operator's."""
+    if isinstance(called, ast.Name):
+        return called.id
+    of = called.value
+    if isinstance(of, ast.Attribute) and isinstance(of.value, ast.Attribute) and of.value.attr == "aten":
+        return of.attr
+    return called.attr
 
 
 def _is_of_self(called: ast.Attribute | ast.Name) -> bool:
