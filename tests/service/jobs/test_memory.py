@@ -1,4 +1,4 @@
-"""What jobs are told of earlier ones: read from the store when they begin, kept with them, gone with what it rests on."""
+"""What jobs are told of earlier ones: read from the store when they begin, kept with them, and taken back with it."""
 
 import contextlib
 import json
