@@ -54,8 +54,8 @@ class Traits:
 def operators_of(source: str) -> frozenset[str]:
     """The names of the operators and modules that an op calls, in lower case. `x[index]` counts as `getitem`.
 
-    A function of torch may end in an underscore (`scatter_`), which is left out. Of `torch.ops.aten.mul.Tensor` the name
-    is `mul`. Empty for a source that is not Python.
+    A function of torch may end in an underscore (`scatter_`), which is left out. Of `torch.ops.aten.mul.Tensor` the
+    name is `mul`. Empty for a source that is not Python.
     """
     tree = _tree(source)
     return frozenset() if tree is None else frozenset(_called(tree, of_self=True))

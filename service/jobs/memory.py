@@ -119,7 +119,8 @@ def recall(
     own = traits_of(task.source, task.dtype)
     ranked = [each for each in proven.list_ranked(session, platform) if _may_show(each, user)]
     judged = proven.list_judged(session, platform, device)
-    stored = proven.list_task_sources(session, {each.task_id for each in (*ranked, *judged)})
+    task_ids = {each.task_id for each in ranked} | {each.task_id for each in judged}
+    stored = proven.list_task_sources(session, task_ids)
     ops = _Ops(own, {task_id: traits_of(source, dtype) for task_id, (source, dtype) in stored.items()}, mode)
     kernels = _kernels(session, ranked, ops, device)
     lessons = _lessons(session, judged, ops, prompts)
