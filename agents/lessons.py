@@ -10,8 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agents.builtin.catalog import VARIATIONS
-from agents.builtin.compiler import is_fallback, read_variations
 from agents.memory import KnownLesson
 from agents.prompting.prompt_pack import Feature
 from tasks.outcomes import Decision, Verdict
@@ -20,14 +18,12 @@ MIN_JOBS = 2  # a lesson from one job is an anecdote
 MAX_EVIDENCE = 40
 AGREE = 2 / 3  # share of the jobs that must say the same
 MIN_GAIN = 1.02  # as the trials' own margin: below it two candidates are alike
-TORCH_COMPILE = "torch-compile"
 REFUSED = frozenset(
     {Verdict.BUILD_FAILED, Verdict.CRASHED, Verdict.TIMED_OUT, Verdict.OUT_OF_MEMORY, Verdict.WRONG_OUTPUT}
 )
 """Verdicts that a way to write kernels may be the reason of."""
 
 _COMMENT_LINE = re.compile(r"(?m)^[ \t]*(?://|# ).*$")
-_DESCRIPTIONS = {variation.name: variation.description for variation in VARIATIONS}
 
 
 @dataclass(frozen=True)
@@ -56,26 +52,13 @@ class JudgedCandidate:
     alike: bool = False
 
 
-def features_of(source: str, features: Mapping[str, Feature], *, builtin: bool) -> frozenset[str]:
-    """The features that a candidate's source has.
+def features_of(source: str, features: Mapping[str, Feature]) -> frozenset[str]:
+    """The features of a platform that a candidate's source has.
 
-    Args:
-        source: the candidate. It is hostile: it may name in its text what it does not do, but not in a comment line.
-        features: those of the platform.
-        builtin: whether the built-in model wrote it. Its files say which variations they have, and hold a runtime in
-            which nearly every feature would be found.
+    It is hostile: it may name in its text what it does not do, but not in a comment line.
     """
-    if builtin:
-        return frozenset({TORCH_COMPILE} if is_fallback(source) else read_variations(source) or ())
     code = _COMMENT_LINE.sub("", source)
     return frozenset(name for name, feature in features.items() if feature.pattern.search(code))
-
-
-def describe_feature(name: str, features: Mapping[str, Feature]) -> str:
-    """What a feature is, in a few words."""
-    if name in features:
-        return features[name].says
-    return f"builtin/compiler's {name} ({_DESCRIPTIONS[name]})" if name in _DESCRIPTIONS else name
 
 
 def distil(judged: Sequence[JudgedCandidate], describe: Callable[[str], str]) -> list[KnownLesson]:

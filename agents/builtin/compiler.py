@@ -223,6 +223,20 @@ def read_variations(source: str) -> tuple[str, ...] | None:
         return None
 
 
+def features_of_candidate(source: str) -> frozenset[str]:
+    """What a candidate of the built-in model has, by its header: its variations, or `torch-compile` for a fallback.
+
+    Its source holds a runtime in which nearly every feature of kernels would be found.
+    """
+    return frozenset({FALLBACK} if is_fallback(source) else read_variations(source) or ())
+
+
+def describe_feature(name: str) -> str:
+    """What a variation is, in a few words; other names stand for themselves."""
+    found = next((each for each in VARIATIONS if each.name == name), None)
+    return name if found is None else f"builtin/compiler's {name} ({found.description})"
+
+
 def is_fallback(source: str) -> bool:
     """Whether a candidate is one that only calls torch.compile."""
     first = source.partition("\n")[0]

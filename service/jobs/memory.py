@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from agents.builtin.candidate_file import without_runtime
-from agents.lessons import JudgedCandidate, describe_feature, distil, features_of
+from agents.builtin.compiler import describe_feature, features_of_candidate
+from agents.lessons import JudgedCandidate, distil, features_of
 from agents.llm.models import is_builtin
 from agents.memory import (
     MAX_KERNEL_CHARS,
@@ -212,7 +213,8 @@ def _lessons(
     sources = proven.list_sources(session, {key for key in keys if key[0] in builtin}, head=True)
     sources |= proven.list_sources(session, {key for key in keys if key[0] not in builtin})
     features = {
-        key: features_of(source, prompts.features, builtin=key[0] in builtin) for key, source in sources.items()
+        key: features_of_candidate(source) if key[0] in builtin else features_of(source, prompts.features)
+        for key, source in sources.items()
     }
     found = distil(
         [
@@ -220,7 +222,7 @@ def _lessons(
             for each in useful
             if (each.job_id, each.candidate_hash) in features
         ],
-        lambda name: describe_feature(name, prompts.features),
+        lambda name: prompts.features[name].says if name in prompts.features else describe_feature(name),
     )
     return tuple(found[:MAX_LESSONS])
 

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.builtin.catalog import VARIATIONS
+from agents.builtin.compiler import describe_feature, features_of_candidate
 from agents.history import EvaluatedCandidate
-from agents.lessons import JudgedCandidate, describe_feature, distil, features_of
+from agents.lessons import JudgedCandidate, distil, features_of
 from agents.memory import (
     MAX_KERNEL_CHARS,
     KnownKernel,
@@ -192,23 +194,28 @@ def test_every_lesson_rests_on_evaluations_of_two_jobs_at_least(given_ones):
 
 def test_features_are_found_by_rule_in_code_and_not_in_comments():
     code = "void f() {\n  // _mm256_stream_ps would be better\n  # _mm_prefetch, too\n}\n"
-    assert features_of(code, CPU.features, builtin=False) == frozenset()
+    assert features_of(code, CPU.features) == frozenset()
     code += "_mm256_stream_ps(out, x); _mm_sfence();\n#pragma omp parallel for schedule(static)\n"
-    assert features_of(code, CPU.features, builtin=False) == {NT, "avx2"}
+    assert features_of(code, CPU.features) == {NT, "avx2"}
 
 
 def test_the_built_in_model_says_itself_what_its_candidates_have():
     source = '# kernelwright builtin/compiler: {"variations": ["stream-stores", "contract"]}\nint _mm512_x;\n'
-    assert features_of(source, CPU.features, builtin=True) == {NT, "contract"}
-    assert features_of(source, CPU.features, builtin=False) == {"avx512"}, "anyone can write that line"
-    assert "multiplications" in describe_feature("contract", CPU.features)
-    assert describe_feature(NT, CPU.features) == "non-temporal stores"
+    assert features_of_candidate(source) == {NT, "contract"}
+    assert features_of(source, CPU.features) == {"avx512"}, "anyone can write that line"
+    assert features_of_candidate("class ModelNew: pass") == frozenset()
+    assert "multiplications" in describe_feature("contract") and describe_feature("avx2") == "avx2"
+
+
+def test_features_of_the_platform_have_the_names_of_variations_that_do_the_same():
+    assert {NT, "free-schedule", "one-thread", "torch-compile"} <= CPU.features.keys()
+    assert {NT, "free-schedule", "one-thread"} <= {variation.name for variation in VARIATIONS}
 
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda", "hip", "triton", "opencl", "arm64", "riscv"])
 def test_worked_examples_of_a_platform_have_some_of_its_features(platform):
     prompts = prompts_of(platform)
-    found = [features_of(each.candidate, prompts.features, builtin=False) for each in prompts.exemplars.values()]
+    found = [features_of(each.candidate, prompts.features) for each in prompts.exemplars.values()]
     assert len(frozenset().union(*found)) >= 2
 
 
@@ -218,7 +225,7 @@ def test_worked_examples_of_a_platform_have_some_of_its_features(platform):
 def test_hostile_sources_take_no_long_time(text):
     began = time.perf_counter()
     for platform in ("cpu", "cuda", "opencl"):
-        features_of(text, prompts_of(platform).features, builtin=False)
+        features_of(text, prompts_of(platform).features)
     assert time.perf_counter() - began < 10
 
 
