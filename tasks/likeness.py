@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tasks import syntax
 
@@ -61,7 +60,6 @@ def operators_of(source: str) -> frozenset[str]:
     return frozenset() if tree is None else frozenset(_called(tree, of_self=True))
 
 
-@lru_cache(maxsize=2048)
 def traits_of(source: str, dtype: str) -> Traits:
     """The traits of an op."""
     tree = _tree(source)

@@ -13,7 +13,7 @@ from db.records import JudgedRecord, RankedKernel
 from db.tables import CandidateRow, EvaluationRow, JobRow, StandingRow, TaskRow
 from tasks.outcomes import DISQUALIFYING, NOT_JUDGED, is_disqualifying
 
-MAX_RANKED = 5000
+MAX_RANKED = 1000  # each may be of another op, whose source is read and parsed
 MAX_JUDGED = 1500
 _KEYS_A_QUERY = 400
 _HEAD_CHARS = 400

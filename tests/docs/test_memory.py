@@ -4,7 +4,7 @@ from pathlib import Path
 
 from agents.lessons import AGREE, MIN_GAIN, MIN_JOBS
 from agents.memory import MAX_KERNEL_CHARS, MAX_KERNELS, MAX_LESSONS, MemoryMode
-from db.evaluations.proven import MAX_JUDGED
+from db.evaluations.proven import MAX_JUDGED, MAX_RANKED
 from evaluator.platforms import PLATFORM_NAMES
 from service.batches.spec import make_spec, settings_for
 from service.jobs.memory import MIN_LIKENESS, OTHER_DEVICE
@@ -40,6 +40,7 @@ def test_numbers_are_those_of_the_code() -> None:
         f"below {MIN_LIKENESS} are not similar",
         f"at most {MAX_KERNEL_CHARS:,} characters",
         f"newest {MAX_JUDGED:,} evaluations",
+        f"newest {MAX_RANKED:,} entries",
         f"Effects below {MIN_GAIN - 1:.0%} count as none".replace("%", " %"),
     ):
         assert said in PAGE, said
