@@ -62,7 +62,7 @@ class BatchDetails:
     @property
     def memory(self) -> str:
         """What its jobs are told of earlier ones: off, similar or all. Only batches with the same are comparable."""
-        return str(dict(self.line.batch.spec.get("job") or {}).get("memory") or "off")
+        return ", ".join(sorted({job.memory for job in self.jobs}))
 
     @property
     def complete(self) -> bool:

@@ -76,7 +76,7 @@ def show_details(details: BatchDetails) -> None:
     for label, group in groups:
         for told in _told(group.figures.share_failed, group.figures.share_without_speedup, group.open, group.unjudged):
             print(f"{label}: {told}")
-    if details.memory != "off":
+    if details.memory not in ("", "off"):
         print(
             f"with memory ({details.memory}): jobs were told of earlier ones, so figures without are no match for these"
         )

@@ -14,6 +14,7 @@ from service.batches.export import batch_json, csv_text, kernelbench_json
 from service.batches.manage import show_batch, start_batch
 from service.batches.spec import make_spec
 from service.cancellation import CancelToken
+from service.cli.remote.batch import _batch_request
 from service.database import open_store
 from service.jobs import local
 from service.jobs import run as job_run
@@ -297,6 +298,14 @@ def options_of(world, **job):
     batch_id = start_batch(spec, settings=world.settings, store=world.store)
     details = show_batch(world.store, batch_id)
     return get_job(world.store, details.jobs[0].job).options["memory"], details
+
+
+def test_the_environment_does_not_turn_memory_on_for_a_batch_at_a_server(monkeypatch):
+    monkeypatch.setenv("KERNELWRIGHT_MEMORY", "all")
+    monkeypatch.setenv("KERNELWRIGHT_ROUNDS", "3")
+    assert _batch_request(make_spec({"tasks": ["starter"]}), load_settings())["job"] == {"rounds": 3}
+    asked = make_spec({"tasks": ["starter"], "job": {"memory": "similar"}})
+    assert _batch_request(asked, load_settings())["job"] == {"rounds": 3, "memory": "similar"}
 
 
 def test_batches_are_told_nothing_unless_their_spec_says_so(world):
