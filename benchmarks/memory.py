@@ -23,15 +23,60 @@ import time
 from pathlib import Path
 from typing import Any
 
+from agents.prompting.sections import parse, render
 from service.mock_llm import Entry, Script, When, start_llm_server
 from tasks.suites import load_suite
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 OPS = ROOT / "evaluator/platforms/riscv/prompts/exemplars"
-HELD_BACK = {"builtin": ("add_layer_norm", "gelu_tanh", "masked_softmax"), "scripted": ("broadcast",)}
+HELD_BACK = {"builtin": ("add_layer_norm", "gelu_tanh", "masked_softmax"), "scripted": ("residual",)}
 TEACH = {"scripted": ("math", "optimizer")}
-MAX_PROMPT_CHARS = 6000  # of the prompt that is shown
+RESIDUAL_OP = '''"""A residual connection: half of x is added.
+
+Category: math
+Dtype: float32
+"""
+
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, residual):
+        return residual + 0.5 * x
+
+
+def get_inputs():
+    return [torch.randn(64, 300), torch.randn(64, 300)]
+
+
+def get_init_inputs():
+    return []
+'''
+RESIDUAL_KERNEL = '''import riscv
+
+SOURCE = r"""
+#include <riscv_vector.h>
+
+void add_half(const float *x, const float *residual, float *y, long n) {
+    for (size_t vl; n > 0; n -= vl, x += vl, residual += vl, y += vl) {
+        vl = __riscv_vsetvl_e32m8(n);
+        vfloat32m8_t sum = __riscv_vle32_v_f32m8(residual, vl);
+        __riscv_vse32(y, __riscv_vfmacc(sum, 0.5f, __riscv_vle32_v_f32m8(x, vl), vl), vl);
+    }
+}
+"""
+
+kernels = riscv.build(SOURCE)
+
+
+class ModelNew:
+    def __call__(self, x, residual):
+        y = riscv.empty_like(x)
+        kernels.add_half(x, residual, y, x.numel())
+        return y
+'''
+MAX_PROMPT_CHARS = 6000  # of each section that is shown
 ADVICE = {
     "bottleneck": "instructions an element",
     "evidence": ["speedup.eager"],
@@ -59,7 +104,7 @@ def script(name: str) -> Script:
     """What the scripted model answers for an op: a kernel with single vector registers first, and one with groups of
     eight where it is to improve that, or where its prompt has the lesson that these won.
     """
-    long = (OPS / f"{name}.py").read_text()
+    long = RESIDUAL_KERNEL if name == "residual" else (OPS / f"{name}.py").read_text()
     short = long.replace("m8", "m1")
     told = When(role="coder", request="write", contains='"feature": "lmul-8"')
     return Script(
@@ -82,7 +127,11 @@ def optimize(part: str, name: str, data: Path, rounds: int, memory: str) -> dict
     else:
         server = start_llm_server(script(name).model_dump(mode="json", exclude_none=True))
         environment["OPENAI_API_KEY"] = "none"
-        command += [str(OPS / f"{name}_task.py"), "--platform", "riscv", "--model", "openai/scripted"]
+        op = OPS / f"{name}_task.py"
+        if name == "residual":
+            op = data / "residual_task.py"
+            op.write_text(RESIDUAL_OP)
+        command += [str(op), "--platform", "riscv", "--model", "openai/scripted"]
         command += ["--api-base", server.url]
     start = time.perf_counter()
     try:
@@ -183,13 +232,14 @@ def report(results: dict[str, Any], load: str) -> str:
             )
     shown_prompt = next((e["prompt"] for e in results.values() if e["prompt"] and (e["kernels"] or e["lessons"])), None)
     if shown_prompt is not None:
-        user = str(shown_prompt[1]["content"])
-        begin = min((at for at in (user.find("<known_lessons>"), user.find("<known_kernels>")) if at >= 0), default=0)
-        text = user[begin : begin + MAX_PROMPT_CHARS]
-        lines += ["", "## The part of a prompt that memory adds", ""]
-        lines += ["From the system message:", "", f"> {str(shown_prompt[0]['content']).rpartition(chr(10) * 2)[2]}", ""]
-        lines += ["From the user message, which goes on with the worked example and the request:", ""]
-        lines += [*(f"    {line}".rstrip() for line in text.splitlines()), ""]
+        sections = parse(str(shown_prompt[1]["content"]))
+        lines += ["", "## What memory adds to a prompt", "", "To the system message:", ""]
+        lines += [f"> {str(shown_prompt[0]['content']).rpartition(chr(10) * 2)[2]}", "", "To the user message:"]
+        for name in ("known_lessons", "known_kernels"):
+            if name in sections:
+                text = render({name: sections[name][:MAX_PROMPT_CHARS]})
+                lines += ["", *(f"    {line}".rstrip() for line in text.splitlines())]
+        lines.append("")
     return "\n".join(lines)
 
 

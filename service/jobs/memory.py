@@ -38,7 +38,7 @@ MEMORY = "memory"
 """The option of a job that says what it is told of earlier jobs, and its event that holds what it was told."""
 
 MAX_CITED = 8  # ids of evaluations in a line
-MIN_LIKENESS = 0.2
+MIN_LIKENESS = 0.15
 OTHER_DEVICE = 0.7  # factor on the likeness of ops of which one was measured on another device
 _OWN_SUITES = (LOCAL_SUITE, REGION_SUITE)
 
