@@ -231,8 +231,9 @@ def test_a_job_is_told_and_keeps_what_it_was_told(world):
     told = show_job(world.store, report.job.id).told
     assert [kernel.evaluation_id for kernel in told.memory.kernels] == ["e1"]
     assert report.job.options["memory"] == "similar" and told.memory.mode is MemoryMode.SIMILAR
-    (event,) = [event for event in read_events(world.store, report.job.id) if event.kind == "memory"]
-    assert event.data == told.memory.to_json()
+    events = read_events(world.store, report.job.id)
+    assert [event.kind for event in events][:2] == ["memory", "job_started"], "it is kept before anything is paid for"
+    assert events[0].data == told.memory.to_json()
 
 
 def test_a_resumed_job_is_told_the_same_whatever_became_of_it(world):
