@@ -36,6 +36,7 @@ class KnownKernel:
         speedup, low, high: over eager, with the 95 % interval.
         evaluation_id, job_id, candidate_hash: what the figures rest on.
         source: as it is shown. `shortened` says whether anything is left out.
+        timed: what the figures are if they are no times (`tasks.outcomes.Clock.note`).
     """
 
     task: str
@@ -51,6 +52,7 @@ class KnownKernel:
     candidate_hash: str
     source: str
     shortened: bool
+    timed: str = ""
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,7 @@ def gains_of(told: object, bound: str | None) -> dict[str, float]:
 def _about(kernel: KnownKernel) -> str:
     what = "this very op" if kernel.same_op else f"another op, {kernel.task} (likeness {kernel.likeness:.2f})"
     speed = f"{kernel.speedup:.2f} times as fast as eager ({kernel.low:.2f} to {kernel.high:.2f}) on {kernel.device}"
+    speed += f", {kernel.timed}" if kernel.timed else ""
     cut = ", shortened: this is not the whole file" if kernel.shortened else ""
     about = f"for {what}, {speed}, evaluation {kernel.evaluation_id[:12]}{cut}"
     return "".join(char if char.isprintable() else " " for char in about)

@@ -31,7 +31,7 @@ from db.evaluations import proven, results
 from db.records import JudgedRecord, RankedKernel
 from db.types import utc_now
 from tasks.likeness import Traits, likeness, rarity, traits_of
-from tasks.outcomes import Verdict, is_reliable
+from tasks.outcomes import Verdict, clock_of, is_reliable
 from tasks.task import LOCAL_SUITE, REGION_SUITE, Task
 
 MEMORY = "memory"
@@ -195,6 +195,7 @@ def _known(kernel: RankedKernel, source: str, alike: float, is_own: bool) -> Kno
         candidate_hash=kernel.candidate_hash,
         source=shown,
         shortened=shown != source,
+        timed=clock_of(kernel.tags).note,
     )
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from agents.memory import NO_MEMORY, MemoryMode
+from agents.memory import NO_MEMORY, MemoryMode, kernels_text
 from agents.prompting.sections import parse
 from agents.protocols import ModelUnavailable
 from evaluator.platforms import load_platform
@@ -175,6 +175,12 @@ def test_kernels_for_ops_of_other_users_are_told_to_nobody_else(world):
     assert set(world.kernels(user="ada")) == {"e1", "e2"}
     world.proven("suite/shared", user="ada", speedup=2.0, name="c")
     assert world.kernels(user="bob") == ["e3"]
+
+
+def test_figures_that_are_counted_are_told_as_such(world):
+    world.proven(tags=("instructions",))
+    assert world.recall().kernels[0].timed == "counted: instructions"
+    assert "counted: instructions" in kernels_text(world.recall().kernels)
 
 
 def test_a_long_kernel_is_shortened_and_says_so(world):
