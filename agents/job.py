@@ -7,6 +7,7 @@ from agents.history import EvaluatedCandidate, bests_of
 from agents.llm.budget import Budget, BudgetAccount
 from agents.llm.ledger import Ledger, check_prices
 from agents.llm.models import check_builtin, is_builtin
+from agents.memory import NO_MEMORY, Memory
 from agents.prompting.builder import write_brief
 from agents.prompting.prompt_pack import PromptPack
 from agents.protocols import (
@@ -51,6 +52,7 @@ class JobSpec:
         plateau_rounds: the job stops after so many rounds without a better candidate; 0: never.
         roofline_target: the job stops once the best candidate reaches this fraction of the hardware's limit.
         source_language: what the kernel is written in that the op brings to be translated; empty: it brings none.
+        memory: what earlier jobs have proven. It must be the same in all runs of the job, for it is part of prompts.
     """
 
     task_id: str
@@ -70,6 +72,7 @@ class JobSpec:
     plateau_rounds: int = 4
     roofline_target: float = 0.95
     source_language: str = ""
+    memory: Memory = NO_MEMORY
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,7 @@ def run_job(
         device=spec.device,
         prompts=spec.prompts,
         source_language=spec.source_language,
+        memory=spec.memory,
     )
     judge_model = spec.judge_model or spec.model
     account = BudgetAccount(spec.budget, resume_state.spent)

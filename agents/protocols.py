@@ -101,6 +101,7 @@ class Event:
 
     Kinds and their data:
         job_started     task_id, platform, model, judge_model, strategy, seed, rounds, best_hash (or None)
+        memory          what earlier jobs have proven, as the job is told of it (`agents.memory.Memory.to_json`)
         round_started   request (write | improve | repair | contrast | tools), parent (the round it builds on, or None)
         llm_started     key, attempt, model, role, purpose, worst_usd, worst_tokens; a request is about to be sent
         llm_fault       model, role, message; a request failed at no cost and is sent again

@@ -317,6 +317,43 @@ class CandidateRecord:
     evaluation: EvaluationRecord | None
 
 
+@dataclass(frozen=True)
+class RankedKernel:
+    """A ranked entry of the leaderboard with the user of its job."""
+
+    task_id: int
+    task: str
+    suite: str
+    device: str
+    sandbox: str
+    model: str
+    tags: tuple[str, ...]
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    job_id: int
+    evaluation_id: str
+    candidate_hash: str
+    user: str
+
+
+@dataclass(frozen=True)
+class JudgedRecord:
+    """An evaluation without its large parts. `champion` is what was found beside the best candidate of that time, and
+    `bound` what limits the op; None: not known.
+    """
+
+    evaluation_id: str
+    job_id: int
+    task_id: int
+    candidate_hash: str
+    model: str | None
+    verdict: str
+    tags: tuple[str, ...]
+    champion: Mapping[str, JsonValue] | None
+    bound: str | None
+
+
 # Batches
 
 

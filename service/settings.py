@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     price: str | None = None  # dollars for a million tokens: of the prompt, of the reply
     plateau_rounds: int = Field(4, ge=0, le=1000)
     roofline_target: float = Field(0.95, gt=0, le=1)
+    memory: Literal["off", "similar", "all"] = "similar"  # what single jobs are told of earlier ones
     sandbox: Literal["docker", "process"] | None = None
     image: str | None = None
     api_base: str | None = None

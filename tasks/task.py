@@ -6,6 +6,9 @@ from dataclasses import dataclass
 LOCAL_SUITE = "local"
 """The suite of an op that a user submitted."""
 
+REGION_SUITE = "regions"
+"""The suite of the regions of whole models that users submitted: `regions/MODEL.rNN_NAME`."""
+
 
 class TaskError(ValueError):
     """A task that cannot be used. Its text is one clear line: where, what is wrong, what to do."""

@@ -2,20 +2,25 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from agents.builtin.analysis.cost import Prediction
 from agents.builtin.catalog import VARIATIONS, Variation, format_names, get_variation, in_order, parse_names
-from agents.builtin.compiler import Predict, first_names, is_fallback, read_variations
+from agents.builtin.compiler import (
+    MIN_ESTIMATED_GAIN,
+    Predict,
+    first_names,
+    is_fallback,
+    read_variations,
+)
 from agents.history import read_over_best
 from tasks.outcomes import Decision, Verdict
 
 NEAR_ROOFLINE = 0.95  # from this fraction of the limit on, nothing is left to gain
 SHORT_CALL_MS = 0.1  # a shorter call mostly waits for threads to start
 LONG_CALL_MS = 1.0  # in a longer call the start of threads does not matter
-MIN_ESTIMATED_GAIN = 0.8  # below 1, because estimates are rough
 MIN_MEASURED_GAIN = 1.005  # a smaller gain is one of the noise
 MIN_RETRIED_GAIN = 0.9  # a variation that lost more than this is not tried on another base
 MAX_TRIES = 2  # of a variation
@@ -25,13 +30,19 @@ FALLBACK_CHANGE = "torch-compile"
 
 @dataclass(frozen=True)
 class JudgeInput:
-    """What the Judge knows: the candidate, the best one, the evaluation, and the history of the job."""
+    """What the Judge knows: the candidate, the best one, the evaluation, and the history of the job.
+
+    `known` is what variations gained in earlier jobs on ops with the same bound, as factors; `known_at_first` is what
+    the first candidate was written with.
+    """
 
     repair: bool
     candidate: str
     best: str | None
     evaluation: Mapping[str, Any]
     history: Sequence[Mapping[str, Any]]
+    known: Mapping[str, float] = field(default_factory=dict)
+    known_at_first: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,7 @@ def advise(judged: JudgeInput, predict: Predict) -> dict[str, Any]:
         return _stop_advice(f"{bottleneck} It is torch.compile's own code, which this search does not vary.", evidence)
     if fraction is not None and fraction >= NEAR_ROOFLINE:
         return _stop_advice(bottleneck, evidence)
-    chosen = _choose(base, judged.history, _latency_ms(judged.evaluation), predict)
+    chosen = _choose(base, judged, _latency_ms(judged.evaluation), predict)
     if chosen is None:
         return _stop_advice(f"{bottleneck} Every variation that applies here has been tried.", evidence)
     return _advice(f"{bottleneck} {chosen.reason}", evidence, chosen.names, chosen.description, chosen.gain)
@@ -78,7 +89,7 @@ def _advise_repair(judged: JudgeInput, evidence: list[str], predict: Predict) ->
             if is_fallback(judged.candidate)
             else _fallback_advice(bottleneck, evidence, description)
         )
-    chosen = _choose(base or (), judged.history, None, predict)
+    chosen = _choose(base or (), judged, None, predict)
     if chosen is None:
         return _stop_advice(f"{bottleneck} Nothing else is left to try.", evidence)
     dropped = ", ".join(name for name in failed if name not in (base or ()))
@@ -109,18 +120,18 @@ class _Tried:
         )
 
 
-def _read_history(history: Sequence[Mapping[str, Any]], predict: Predict) -> _Tried:
+def _read_history(judged: JudgeInput, predict: Predict) -> _Tried:
     sets: list[frozenset[str]] = []
     right: set[frozenset[str]] = set()
     speeds: dict[frozenset[str], float] = {}  # over the first candidate that passed
     gains: dict[str, float] = {}
     best = 1.0
-    for entry in history:
+    for entry in judged.history:
         names = parse_names(str(entry.get("change", "")))
         measured = read_over_best(entry)
         passed = entry.get("verdict") == Verdict.PASSED and "repeat_of_round" not in entry
         if names is None and not sets:
-            names = first_names(predict)
+            names = first_names(predict, judged.known_at_first)
         if names is None:
             continue
         own = frozenset(names)
@@ -139,17 +150,15 @@ def _read_history(history: Sequence[Mapping[str, Any]], predict: Predict) -> _Tr
     return _Tried(tuple(sets), frozenset(right), gains)
 
 
-def _choose(
-    base: tuple[str, ...], history: Sequence[Mapping[str, Any]], latency_ms: float | None, predict: Predict
-) -> Choice | None:
+def _choose(base: tuple[str, ...], judged: JudgeInput, latency_ms: float | None, predict: Predict) -> Choice | None:
     """What to try on the candidate with the variations `base`; None: nothing is left.
 
-    It is the choice with the greatest expected gain: a variation that is untried, with its estimated gain, or all that
-    gained something elsewhere and are not in `base`, with what they gained, or the
+    It is the choice with the greatest expected gain: a variation that is untried, with its gain in earlier jobs or else
+    the estimated one, or all that gained something elsewhere and are not in `base`, with what they gained, or the
     base without a variation of the first candidate that hardly helps. If there is none, a variation that gained nothing
     is tried once more, on this base.
     """
-    tried = _read_history(history, predict)
+    tried, known = _read_history(judged, predict), judged.known
     effects: list[tuple[Variation, Prediction]] = []
     for variation in VARIATIONS:
         prediction = None if variation.name in base else predict(base, variation.name)
@@ -160,9 +169,9 @@ def _choose(
         for variation, prediction in effects
         if tried.count(variation.name) == 0
         and frozenset((*base, variation.name)) not in tried.sets
-        and (choice := _estimated(base, variation, prediction, latency_ms)) is not None
+        and (choice := _estimated(base, variation, prediction, latency_ms, known)) is not None
     ]
-    fresh += _left_out(base, tried, latency_ms, predict)
+    fresh += _left_out(base, tried, latency_ms, predict, judged)
     winners = [each.name for each, _ in effects if tried.gains.get(each.name, 0.0) >= MIN_MEASURED_GAIN]
     union = frozenset(base) | frozenset(winners)
     if winners and union not in tried.sets:
@@ -177,36 +186,51 @@ def _choose(
         if MIN_RETRIED_GAIN <= tried.gains.get(variation.name, 0.0) < MIN_MEASURED_GAIN
         and tried.count(variation.name) < MAX_TRIES
         and frozenset((*base, variation.name)) not in tried.sets
-        and (choice := _estimated(base, variation, prediction, latency_ms)) is not None
+        and (choice := _estimated(base, variation, prediction, latency_ms, known)) is not None
     ]
     return max(fresh or again, key=lambda choice: (choice.urgent, choice.gain), default=None)
 
 
-def _left_out(base: tuple[str, ...], tried: _Tried, latency_ms: float | None, predict: Predict) -> Iterator[Choice]:
+def _left_out(
+    base: tuple[str, ...], tried: _Tried, latency_ms: float | None, predict: Predict, judged: JudgeInput
+) -> Iterator[Choice]:
     """The base without a variation that it had from the start, where that should hardly be slower."""
     for name in base:
         rest = tuple(each for each in base if each != name)
-        effect = predict(rest, name) if get_variation(name).from_the_start else None
+        from_the_start = get_variation(name).from_the_start or name in judged.known_at_first
+        effect = predict(rest, name) if from_the_start else None
         if effect is None or frozenset(rest) in tried.sets:
             continue
-        gain = 1 / effect.gain(latency_ms / 1000 if latency_ms is not None else None)
+        gain = 1 / judged.known.get(name, effect.gain(latency_ms / 1000 if latency_ms is not None else None))
         if gain >= MIN_ESTIMATED_GAIN:
-            reason = f"By its code {name} hardly makes these kernels faster."
+            what = "In earlier jobs" if name in judged.known else "By its code"
+            reason = f"{what} {name} hardly makes {'' if name in judged.known else 'these '}kernels faster."
             yield Choice(rest, gain, f"Leave out {name}.", reason)
 
 
 def _estimated(
-    base: tuple[str, ...], variation: Variation, prediction: Prediction, latency_ms: float | None
+    base: tuple[str, ...],
+    variation: Variation,
+    prediction: Prediction,
+    latency_ms: float | None,
+    known: Mapping[str, float],
 ) -> Choice | None:
-    """The choice of one more variation; None if it should make the call slower."""
+    """The choice of one more variation; None if it should make the call slower.
+
+    What it gained in earlier jobs counts before the estimate. A variation of which the estimate says that it has no
+    effect on this op at all is not among those asked about.
+    """
     if variation.for_short_calls and (latency_ms or 0.0) >= LONG_CALL_MS:
         return None
-    gain = prediction.gain(latency_ms / 1000 if latency_ms is not None else None) * variation.extra_gain
+    estimate = prediction.gain(latency_ms / 1000 if latency_ms is not None else None) * variation.extra_gain
+    gain = known.get(variation.name, estimate)
     urgent = _is_urgent(variation, latency_ms)
     if gain < MIN_ESTIMATED_GAIN and not urgent:
         return None
     before, after = prediction.before_s * 1000, prediction.after_s * 1000
     reason = f"By their code the kernels take {before:.3g} ms, with {variation.name} {after:.3g} ms."
+    if variation.name in known:
+        reason += f" In earlier jobs kernels with it were {gain:.2f} times as fast."
     return Choice((*base, variation.name), gain, variation.description, reason, urgent)
 
 

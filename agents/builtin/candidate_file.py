@@ -22,6 +22,8 @@ DEFAULT_FLAGS = (
     "-ffp-contract=off",
     "-fno-tree-loop-vectorize",
 )
+_RUNTIME_BEGINS = "#define KW_VEC_BYTES "
+_RUNTIME_ENDS = "using namespace at::vec;"
 _RUNTIME = Path(__file__).parent / "runtime"
 _MATH = re.compile(r"\.(exp|exp_u20|fexp_u20|log|log1p|erf|tanh|sqrt|rsqrt|round|floor|ceil|trunc)\(\)|Vec\w*<double")
 _SLEEF = re.compile(
@@ -169,7 +171,18 @@ def cpp_source(kernels: Sequence[Kernel], vector_bytes: int) -> str:
     for name in _FUNCTION_CALL.findall(bodies):
         if name not in words and name not in _KEYWORDS and not _LOCAL_NAME.fullmatch(name):
             raise NotTranslatable(f"a kernel that calls {name}")
-    return f"#define KW_VEC_BYTES {vector_bytes or 16}\n{runtime}\nusing namespace at::vec;\n\n{text}\n"
+    return f"{_RUNTIME_BEGINS}{vector_bytes or 16}\n{runtime}\n{_RUNTIME_ENDS}\n\n{text}\n"
+
+
+def without_runtime(source: str) -> str:
+    """A candidate of the built-in model without the runtime in it, for readers: it is the same in all candidates."""
+    begin = source.find(_RUNTIME_BEGINS)
+    begin = source.find("\n", begin) + 1 if begin >= 0 else -1
+    end = source.find(f"\n{_RUNTIME_ENDS}", begin) + 1 if begin > 0 else 0
+    if end <= 0:
+        return source
+    said = f"{source.count(chr(10), begin, end)} lines are left out: the runtime of builtin/compiler (at::vec, kw::)"
+    return f"{source[:begin]}// {said}\n{source[end:]}"
 
 
 def _function(kernel: Kernel) -> str:

@@ -4,9 +4,10 @@ import ast
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agents.builtin.analysis.cost import Prediction, estimate_s
@@ -29,6 +30,9 @@ from sandbox.base import Command, Limits, Sandbox
 CODEGEN = Path(__file__).parent / "codegen"
 CODEGEN_LIMITS = Limits(wall_s=120.0, memory_mb=8192, processes=128, output_bytes=32 * 1024 * 1024)
 FALLBACK = "torch-compile"
+MIN_ESTIMATED_GAIN = 0.8  # below 1, because estimates are rough
+MIN_KNOWN_GAIN = 1.02  # of a variation in earlier jobs, to be in a first candidate
+NOTHING_KNOWN: Mapping[str, float] = MappingProxyType({})
 _MAX_CACHED_MODULES = 256
 # What the analysis may raise on text that is not what TorchInductor writes.
 _ANALYSIS_ERRORS = (
@@ -85,15 +89,19 @@ class Compiler:
         except NotTranslatable as error:
             return self.write_fallback(reference, str(error))
 
-    def write_first(self, reference: str) -> WrittenCandidate:
+    def write_first(self, reference: str, known: Mapping[str, float] = NOTHING_KNOWN) -> WrittenCandidate:
         """The first candidate for an op: with those variations of `first_names`.
+
+        Args:
+            reference: the op.
+            known: what variations gained in earlier jobs.
 
         Raises:
             CodegenFailed: the op itself fails.
             SandboxUnavailable: no sandbox is available.
             GenerationCancelled: the job was cancelled.
         """
-        return self.write(reference, first_names(lambda base, name: self.predict(reference, base, name)))
+        return self.write(reference, first_names(lambda base, name: self.predict(reference, base, name), known))
 
     def write_fallback(self, reference: str, reason: str) -> WrittenCandidate:
         """The candidate that only calls torch.compile; its docstring gives the reason."""
@@ -184,10 +192,23 @@ def _untrusted_text() -> Iterator[None]:
         raise NotTranslatable(f"generated code that cannot be read ({type(error).__name__})") from error
 
 
-def first_names(predict: Predict) -> tuple[str, ...]:
-    """The variations of an op's first candidate: those that fit it and should make it faster."""
-    effects = {each.name: predict((), each.name) for each in VARIATIONS if each.from_the_start}
-    return tuple(name for name, effect in effects.items() if effect is not None and effect.gain() > 1)
+def first_names(predict: Predict, known: Mapping[str, float] = NOTHING_KNOWN) -> tuple[str, ...]:
+    """The variations of an op's first candidate: those that fit it and should make it faster.
+
+    By the estimate, those that are for first candidates; and those that made kernels faster in earlier jobs, unless the
+    estimate clearly contradicts that.
+
+    Args:
+        predict: estimates a variation's effect.
+        known: what variations gained in earlier jobs, as factors.
+    """
+    chosen: list[str] = []
+    for each in VARIATIONS:
+        won = known.get(each.name, 1.0) >= MIN_KNOWN_GAIN and not each.for_short_calls
+        effect = predict((), each.name) if each.from_the_start or won else None
+        if effect is not None and effect.gain() > (MIN_ESTIMATED_GAIN if won else 1):
+            chosen.append(each.name)
+    return tuple(chosen)
 
 
 def read_variations(source: str) -> tuple[str, ...] | None:
@@ -200,6 +221,20 @@ def read_variations(source: str) -> tuple[str, ...] | None:
         return in_order([str(name) for name in names])
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def features_of_candidate(source: str) -> frozenset[str]:
+    """What a candidate of the built-in model has, by its header: its variations, or `torch-compile` for a fallback.
+
+    Its source holds a runtime in which nearly every feature of kernels would be found.
+    """
+    return frozenset({FALLBACK} if is_fallback(source) else read_variations(source) or ())
+
+
+def describe_feature(name: str) -> str:
+    """What a variation is, in a few words; other names stand for themselves."""
+    found = next((each for each in VARIATIONS if each.name == name), None)
+    return name if found is None else f"builtin/compiler's {name} ({found.description})"
 
 
 def is_fallback(source: str) -> bool:

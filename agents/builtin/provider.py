@@ -9,6 +9,7 @@ from agents.builtin.catalog import parse_names
 from agents.builtin.compiler import Compiler, WrittenCandidate
 from agents.builtin.errors import BuiltinError, GenerationCancelled
 from agents.llm.models import BUILTIN_MODELS
+from agents.memory import gains_of
 from agents.prompting.sections import parse
 from agents.protocols import LLMCancelled
 from sandbox.base import Sandbox
@@ -57,7 +58,8 @@ class CompilerLLM:
 
     def _write(self, request: str, reference: str, sections: Mapping[str, str]) -> str:
         if request == "write":
-            return _candidate_reply(self._compiler.write_first(reference))
+            known = gains_of(_json_value(sections.get("known_lessons")), None)
+            return _candidate_reply(self._compiler.write_first(reference, known))
         change = str(_json_object(sections.get("advice")).get("change", ""))
         if change.partition(":")[0].strip() == FALLBACK_CHANGE:
             return _candidate_reply(self._compiler.write_fallback(reference, "its own kernels failed the evaluation"))
@@ -73,13 +75,17 @@ class CompilerLLM:
         return advice_reply(self._own_advice(request, reference, sections))
 
     def _own_advice(self, request: str, reference: str, sections: Mapping[str, str]) -> dict[str, Any]:
-        history = _json_value(sections.get("history"))
+        history, lessons = _json_value(sections.get("history")), _json_value(sections.get("known_lessons"))
+        evaluation = _json_object(sections.get("evaluation"))
+        bound = evaluation.get("roofline_bound")
         judged = JudgeInput(
             repair=request.endswith("repair"),
             candidate=sections.get("candidate", ""),
             best=sections.get("best"),
-            evaluation=_json_object(sections.get("evaluation")),
+            evaluation=evaluation,
             history=[entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else [],
+            known=gains_of(lessons, None if bound is None else str(bound)),
+            known_at_first=gains_of(lessons, None),
         )
         return advise(judged, lambda base, name: self._compiler.predict(reference, base, name))
 

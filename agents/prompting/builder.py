@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 
 from agents.history import EvaluatedCandidate, Round, best_of, history_json, lessons_of
+from agents.memory import NO_MEMORY, Memory, kernels_text, lessons_json
 from agents.prompting.parse import Advice
 from agents.prompting.prompt_pack import PromptPack
 from agents.prompting.sections import render
@@ -26,7 +27,10 @@ _NO_MAPPING = "Take its algorithm over, and give it the form that `<platform>` a
 
 @dataclass(frozen=True)
 class Brief:
-    """The sections that are the same in all prompts of a job. `sources` are those of a job that translates a kernel."""
+    """The sections that are the same in all prompts of a job.
+
+    `sources` are those of a job that translates a kernel; `kernels` and `lessons`, of what earlier jobs have proven.
+    """
 
     task: str
     reference: str
@@ -34,6 +38,13 @@ class Brief:
     platform: str
     exemplar: str
     sources: Mapping[str, str] = field(default_factory=dict)
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    lessons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def examples(self) -> dict[str, str]:
+        """The sections of kernels for other ops, which the Coder alone gets."""
+        return {"exemplar": self.exemplar, **self.kernels}
 
 
 def write_brief(
@@ -45,6 +56,7 @@ def write_brief(
     device: str,
     prompts: PromptPack,
     source_language: str = "",
+    memory: Memory = NO_MEMORY,
 ) -> Brief:
     """The sections that are the same in all prompts of a job.
 
@@ -56,6 +68,7 @@ def write_brief(
         device: the text about the device.
         prompts: the platform's rules, hints and exemplars.
         source_language: what the kernel that the op brings is written in.
+        memory: what earlier jobs have proven.
 
     Raises:
         TaskError: the kernel that the op brings cannot be read.
@@ -76,6 +89,8 @@ def write_brief(
             + exemplar.candidate
         ),
         sources={} if kernel is None else _source_sections(kernel, source_language, prompts.sources, source),
+        kernels={"known_kernels": kernels_text(memory.kernels)} if memory.kernels else {},
+        lessons={"known_lessons": _dumps(lessons_json(memory.lessons))} if memory.lessons else {},
     )
 
 
@@ -103,7 +118,7 @@ def coder_messages(
     sections = {
         "request": request,
         **_job_sections(brief),
-        "exemplar": brief.exemplar,
+        **brief.examples,
         **_candidate_sections(candidate, rounds),
     }
     last = rounds[-1] if rounds else None
@@ -128,14 +143,14 @@ def contrast_messages(brief: Brief, scored: Sequence[EvaluatedCandidate], rounds
         f" ({_latency(candidate)})\n{candidate.source.rstrip()}"
         for number, candidate in enumerate(scored, start=1)
     ]
-    sections = {"request": "contrast", **_job_sections(brief), "exemplar": brief.exemplar, "scored": "\n\n".join(shown)}
+    sections = {"request": "contrast", **_job_sections(brief), **brief.examples, "scored": "\n\n".join(shown)}
     return _coder_prompt({**sections, **_history_sections(rounds)}, "contrast", [], variants=True)
 
 
 def tools_messages(brief: Brief, seed: EvaluatedCandidate | None, evaluations: int) -> list[Message]:
     """The first prompt of the strategy `tools`; `evaluations` is the most files that are evaluated."""
     sections = {"request": "tools", "task": brief.task, "device": brief.device, "platform": brief.platform}
-    sections |= {**brief.sources, "exemplar": brief.exemplar, **_candidate_sections(seed, ())}
+    sections |= {**brief.sources, **brief.lessons, **brief.examples, **_candidate_sections(seed, ())}
     sections["note"] = f"At most {evaluations} different files are evaluated."
     return [Message("system", _system(sections, "tools-system")), Message("user", _user_text(sections, "tools"))]
 
@@ -195,6 +210,7 @@ def _job_sections(brief: Brief) -> dict[str, str]:
         "platform": brief.platform,
         "reference": brief.reference,
         **brief.sources,
+        **brief.lessons,
     }
 
 
@@ -243,9 +259,10 @@ def _coder_prompt(sections: dict[str, str], request: str, notes: Sequence[str], 
 
 
 def _system(sections: Mapping[str, str], *names: str) -> str:
-    """A system message of these templates; where a kernel is translated, another one says what its sections are."""
+    """A system message of these templates; others say what the sections are that only some jobs have."""
     parts = ["\n".join(_template(name) for name in names)]
-    return "\n\n".join(parts + [_template("source-kernel")] * ("source_kernel" in sections))
+    parts += [_template("source-kernel")] * ("source_kernel" in sections)
+    return "\n\n".join(parts + [_template("memory")] * ("known_kernels" in sections or "known_lessons" in sections))
 
 
 def _user_text(sections: Mapping[str, str], request: str) -> str:

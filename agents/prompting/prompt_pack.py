@@ -1,9 +1,12 @@
 """What a platform tells the models: rules, a hint for each category, and worked examples."""
 
-import ast
+import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tasks.likeness import operators_of
 
 _OPERATORS = "Operators:"
 
@@ -14,6 +17,15 @@ class Exemplar:
 
     task: str
     candidate: str
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A way to write kernels that is found in sources by rule: a name, what it is in a few words, and its pattern."""
+
+    name: str
+    says: str
+    pattern: re.Pattern[str]
 
 
 @dataclass(frozen=True)
@@ -28,6 +40,7 @@ class PromptPack:
         operators: the categories of operators, by their names in lower case.
         seeds: names of models that need no language model and write candidates for this platform.
         sources: how concepts of another platform's language are said in this one's, by that platform's name.
+        features: what lessons from earlier jobs are about, by name.
     """
 
     rules: str
@@ -37,6 +50,7 @@ class PromptPack:
     operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seeds: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
+    features: Mapping[str, Feature] = field(default_factory=dict)
 
     def category_for(self, category: str, source: str) -> str | None:
         """The category whose exemplar and hint fit an op best; None: none is known to fit.
@@ -48,7 +62,8 @@ class PromptPack:
         """
         if category in self.exemplars:
             return category
-        found = [name for used in _operators(source) for name in self.operators.get(used, ()) if name in self.exemplars]
+        used = operators_of(source)
+        found = [name for each in used for name in self.operators.get(each, ()) if name in self.exemplars]
         order = list(self.hints)
         return max(set(found), key=lambda name: (found.count(name), order.index(name)), default=None)
 
@@ -62,11 +77,12 @@ def read_prompt_pack(folder: Path, *, default_category: str, seeds: tuple[str, .
 
     `categories.md` has a heading `## category, category` before each hint. A line `Operators: name, name` below the
     heading says which operators belong there. `sources.md` (may be absent, too) has a heading `## platform, platform`
-    before each text on how to translate from these platforms' languages.
+    before each text on how to translate from these platforms' languages. `features.toml` (may be absent) has a table
+    for each feature, with what it `says` and a `pattern`.
 
     Raises:
         OSError: a file is missing.
-        ValueError: the default category has no exemplar.
+        ValueError: the default category has no exemplar, or `features.toml` cannot be read.
     """
     exemplars = {
         path.stem.removesuffix("_task"): Exemplar(
@@ -89,7 +105,14 @@ def read_prompt_pack(folder: Path, *, default_category: str, seeds: tuple[str, .
         },
         seeds=seeds,
         sources={name: text for name, (_, text) in _under_headings(folder / "sources.md").items()},
+        features=_features(folder / "features.toml"),
     )
+
+
+def _features(path: Path) -> dict[str, Feature]:
+    """The features in a file; empty if it is absent."""
+    tables = tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
+    return {name: Feature(name, str(of["says"]), re.compile(of["pattern"])) for name, of in tables.items()}
 
 
 def _under_headings(path: Path) -> dict[str, tuple[tuple[str, ...], str]]:
@@ -103,29 +126,4 @@ def _under_headings(path: Path) -> dict[str, tuple[tuple[str, ...], str]]:
             first, _, hint = hint.partition("\n")
             operators = tuple(name.strip() for name in first.removeprefix(_OPERATORS).split(","))
         found |= {name.strip(): (operators, hint.strip()) for name in heading.split(",")}
-    return found
-
-
-def _operators(source: str) -> set[str]:
-    """The names of the operators and modules that an op calls, in lower case. `x[index]` counts as `getitem`.
-
-    A function of torch may end in an underscore (`scatter_`), which is left out.
-    """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return set()
-    found = set()
-    for model in (node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)):
-        if model.name in ("get_inputs", "get_init_inputs", "get_input_groups"):
-            continue
-        given = {argument.arg for node in ast.walk(model) if isinstance(node, ast.arguments) for argument in node.args}
-        for node in ast.walk(model):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
-                name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-                found.add(name.lower().rstrip("_"))
-            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-                found.add("matmul")
-            elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id in given:
-                found.add("getitem")
     return found

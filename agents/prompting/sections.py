@@ -17,6 +17,8 @@ SECTIONS = (
     "source_kernel",
     "translation",
     "exemplar",
+    "known_kernels",
+    "known_lessons",
     "candidate",
     "evaluation",
     "profile",

@@ -243,6 +243,13 @@ def retracted_among(session: Session, evaluation_ids: Sequence[str]) -> frozense
     return frozenset(session.scalars(query))
 
 
+def list_places(session: Session, evaluation_ids: Sequence[str]) -> dict[str, tuple[int, str]]:
+    """The job and the candidate's hash of evaluations, by their ids; those that are gone are left out."""
+    query = select(EvaluationRow.id, CandidateRow.job_id, CandidateRow.hash).join(CandidateRow)
+    rows = session.execute(query.where(EvaluationRow.id.in_(evaluation_ids)))
+    return {row.id: (row.job_id, row.hash) for row in rows}
+
+
 def list_candidate_rounds(session: Session, job_id: int) -> list[tuple[int, str]]:
     """The round and the hash of each candidate of a job, in the order in which they were written."""
     query = select(CandidateRow.round, CandidateRow.hash).where(CandidateRow.job_id == job_id)

@@ -53,6 +53,7 @@ def batch_json(details: BatchDetails) -> dict[str, Any]:
         "spent_usd": details.line.spent_usd,
         "complete": details.complete,
         "over": details.over,
+        "memory": details.memory,
         "groups": [group_json(group) for group in details.groups],
         "jobs": [row_of(job) for job in details.jobs],
         "refused": [{"task": ref, "reason": reason} for ref, reason in details.refused],
@@ -135,6 +136,8 @@ def _problem_ids(jobs: list[BatchJob]) -> dict[str, str]:
 
 def _result(job: BatchJob) -> dict[str, Any]:
     metadata: dict[str, Any] = {"problem_name": f"{_name(job)}.py", "job": job.job}
+    if job.memory != "off":
+        metadata["kernelwright_memory"] = job.memory
     if job.reason:
         metadata["kernelwright_reason"] = job.reason
     if job.evaluation is None or job.outcome != "passed":

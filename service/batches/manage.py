@@ -61,6 +61,11 @@ class BatchDetails:
     refused: tuple[tuple[str, str], ...]
 
     @property
+    def memory(self) -> str:
+        """What its jobs are told of earlier ones: off, similar or all. Only batches with the same are comparable."""
+        return ", ".join(sorted({job.memory for job in self.jobs}))
+
+    @property
     def complete(self) -> bool:
         """Whether every job has ended for good, so that the figures will stay."""
         return all(job.outcome != "open" for job in self.jobs)

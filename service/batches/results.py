@@ -28,6 +28,7 @@ class BatchJob:
         compiled: whether any candidate compiled.
         reason: in a few words, why the job has no speedup that counts; empty if it has one.
         counts: whether the speedups may be relied on; only then do they enter figures.
+        memory: what the job was told of earlier ones: off, similar or all.
         verdict, tags, speedup, latencies, device, candidate_hash: of the best candidate; None or empty without one.
         sandbox: that of the best candidate, or else of the job.
     """
@@ -71,6 +72,7 @@ class BatchJob:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    memory: str = "off"
 
     @property
     def task_key(self) -> str:
@@ -196,6 +198,7 @@ def _batch_job(batch_id: int, job: JobRecord, best: BestEvaluation | None, verdi
         created_at=job.created_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
+        memory=str(job.options.get("memory") or "off"),
     )
 
 

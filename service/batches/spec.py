@@ -31,7 +31,10 @@ class ModelChoice(_Strict):
 
 
 class JobOptions(_Strict):
-    """Options of each job, those of `kernelwright optimize`. An option that is not given is taken from the settings."""
+    """Options of each job, those of `kernelwright optimize`. An option that is not given is taken from the settings.
+
+    The exception is `memory`, which is off unless it is given: what a model finds alone is what batches compare.
+    """
 
     strategy: str | None = Field(default=None, max_length=64)
     rounds: int | None = Field(default=None, ge=1, le=1000)
@@ -44,6 +47,7 @@ class JobOptions(_Strict):
     price: str | None = Field(default=None, max_length=40)
     plateau_rounds: int | None = Field(default=None, ge=0, le=1000)
     roofline_target: float | None = Field(default=None, gt=0, le=1)
+    memory: Literal["off", "similar", "all"] | None = None
     api_base: str | None = Field(default=None, max_length=1000)
     api_key_file: Path | None = None
     image: str | None = Field(default=None, max_length=255)
@@ -150,5 +154,5 @@ def settings_for(spec: BatchSpec, choice: ModelChoice, platform: str, settings: 
         BadRequest: a value is not valid.
     """
     particular = {name: value for name, value in dict(choice).items() if name != "name" and value is not None}
-    common = {name: value for name, value in dict(spec.job).items() if value is not None}
+    common = {"memory": "off"} | {name: value for name, value in dict(spec.job).items() if value is not None}
     return override(settings, **(common | particular | {"model": choice.name, "platform": platform}))

@@ -76,6 +76,10 @@ def show_details(details: BatchDetails) -> None:
     for label, group in groups:
         for told in _told(group.figures.share_failed, group.figures.share_without_speedup, group.open, group.unjudged):
             print(f"{label}: {told}")
+    if details.memory not in ("", "off"):
+        print(
+            f"with memory ({details.memory}): jobs were told of earlier ones, so figures without are no match for these"
+        )
     if any("process" in group.sandboxes for group in details.groups):
         print("measured in the process sandbox, which keeps no candidate from cheating")
     for label, group in groups:

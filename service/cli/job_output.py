@@ -6,17 +6,20 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from agents.llm.models import is_builtin
+from agents.memory import MemoryMode
 from evaluator.evaluation import noise_of
 from service.cancellation import CancelToken
 from service.cli.output import job_json, latency, make_console, note, plain, print_json, print_table, ratio
 from service.errors import BadRequest, Unavailable
 from service.evaluate import repeat_summary
+from service.jobs.memory import MEMORY, memory_counts
 from service.jobs.run import NOTHING_TO_WORK_WITH, JobReport
 from service.views.wording import tokens_of_job
 from tasks.outcomes import CHECK_RESULTS, GUARDED, RIGHT, TAGS, TRIAL, Clock, Verdict, check_result, clock_of, explain
 
 if TYPE_CHECKING:
     from db.records import JobRecord
+    from service.jobs.memory import ToldMemory
     from service.jobs.run import JobReport
 
 WIDTH = 80
@@ -140,6 +143,17 @@ def show_evaluation(result: Mapping[str, Any], *, last: str = "candidate") -> No
     sandbox = (provenance.get("sandbox") or {}).get("name")
     bounded = provenance.get("security_boundary") and sandbox != "process"
     _line(f"sandbox    {sandbox or 'unknown'}", "" if bounded else NO_BOUNDARY)
+
+
+def show_told(job: "JobRecord", told: "ToldMemory") -> None:
+    """Print what a job was told of earlier ones; nothing if it was to be told nothing."""
+    mode = job.options.get(MEMORY)
+    if mode in (None, MemoryMode.OFF):
+        return
+    counts = memory_counts(told.memory.to_json()) if told.memory else "nothing was known when it began"
+    _line(f"memory     {mode}: {counts}")
+    for line in told.lines:
+        _verbatim(fill(plain(line), WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
 
 
 def show_profile(result: Mapping[str, Any], platform: str) -> None:

@@ -29,6 +29,14 @@ Origin = Annotated[
 SourceFile = Annotated[
     Path | None, typer.Option("--source", metavar="FILE", help="The kernel to translate, if the op brings none.")
 ]
+Memory = Annotated[
+    Literal["off", "similar", "all"] | None,
+    typer.Option(
+        metavar="off|similar|all",
+        help="What jobs are told of earlier ones: nothing; what these proved on similar ops; on the same op, too."
+        " Default: similar; in batches off.",
+    ),
+]
 Server = Annotated[
     str | None, typer.Option(metavar="URL", help="Do it through this server (token: KERNELWRIGHT_TOKEN).")
 ]

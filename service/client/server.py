@@ -27,6 +27,7 @@ from service.batches.manage import BatchDetails, BatchLine
 from service.batches.results import Baseline, BatchJob, groups_of
 from service.client.http import SENDING, ApiClient
 from service.errors import BadRequest, ServiceError
+from service.jobs.memory import NOTHING_TOLD, ToldMemory
 from service.jobs.query import JobDetails, JobEnd, RoundLine
 from service.settings import Settings
 from service.weights import read_state
@@ -74,7 +75,8 @@ class ServerClient(ApiClient):
             best = _evaluation(self.json("GET", f"/evaluations/{job.best_evaluation_id}"))
         rounds = tuple(round_line(line) for line in found["rounds"])
         end = JobEnd(found["unsettled_usd"], found["summary"], found["unpriced_calls"])
-        return JobDetails(job, rounds, best, end, found.get("on_leaderboard", ""))
+        told = ToldMemory.from_json(found["memory"]) if found.get("memory") else NOTHING_TOLD
+        return JobDetails(job, rounds, best, end, found.get("on_leaderboard", ""), told)
 
     def cancel_job(self, job_id: int) -> JobRecord:
         """Cancel a job."""

@@ -15,6 +15,7 @@ from db.store import Store
 from evaluator.platforms import PLATFORM_NAMES, load_platform
 from service.errors import BadRequest
 from service.jobs.guard import guard_text, without_guard
+from service.jobs.memory import ToldMemory
 from service.jobs.query import JobDetails, RoundLine, show_job
 from service.settings import Settings
 from service.version import program_version
@@ -171,6 +172,7 @@ def report_text(details: JobDetails, best: EvaluationRecord, kernel: Path, progr
         *_figures(best, clock),
         "## Why it is held to be correct\n\n" + correctness_section(result.get("correctness") or {}, best.tags),
         *_translated(job),
+        *_told_section(details.told),
         "## Rounds\n\n" + _rounds(details.rounds, clock),
         "## Provenance\n\n" + _provenance(job, best, program_version),
         "## Measure it again\n\n" + _again(job, kernel),
@@ -311,6 +313,15 @@ def _translated(job: JobRecord) -> tuple[str, ...]:
 
 def _source_kernel(job: JobRecord) -> SourceKernel | None:
     return source_kernel_of(job.task.source) if isinstance(job.task, TaskRecord) else None
+
+
+def _told_section(told: ToldMemory) -> tuple[str, ...]:
+    """What the job was told of earlier ones."""
+    if not told.memory:
+        return ()
+    lines = "".join(f"- {markdown_cell(line)}\n" for line in told.lines)
+    said = f"When it began, the job was told of earlier ones (`{told.memory.mode}`), by the ids of their evaluations:"
+    return (f"## What earlier jobs had proven\n\n{said}\n\n{lines}",)
 
 
 def _provenance(job: JobRecord, best: EvaluationRecord, program_version: str) -> str:

@@ -19,6 +19,7 @@ from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
 from db.store import Store
 from db.tables import LOCAL_USER
 from service.jobs.liveness import LOST_AFTER_S, died_on_this_host, is_dead, runs_on_this_host
+from service.jobs.memory import NOTHING_TOLD, ToldMemory, read_told
 from service.jobs.pooled_figure import leaderboard_text
 from tasks.outcomes import NO_CANDIDATE, NOT_EVALUATED, UNDER_WAY
 
@@ -93,7 +94,8 @@ class JobEnd:
 class JobDetails:
     """A job, its rounds and its best candidate so far.
 
-    `on_leaderboard` is what the leaderboard says of that candidate, beyond `best`; empty if that is all.
+    `on_leaderboard` is what the leaderboard says of that candidate, beyond `best`; empty if that is all. `told` is what
+    it was told of earlier jobs.
     """
 
     job: JobRecord
@@ -101,6 +103,7 @@ class JobDetails:
     best: EvaluationRecord | None
     end: JobEnd
     on_leaderboard: str = ""
+    told: ToldMemory = NOTHING_TOLD
 
 
 def list_jobs(
@@ -156,8 +159,10 @@ def show_job(store: Store, job_id: int) -> JobDetails:
         on_leaderboard = "" if best is None else leaderboard_text(candidate_figure(session, best), best.id)
         judged = results.list_retracted(session, job_id)
     events = read_events(store, job_id)
+    with store.read() as session:
+        told = read_told(session, events)
     lines = round_lines(events, None if best is None else best.candidate_hash, judged)
-    return JobDetails(job, lines, best, last_end(events), on_leaderboard)
+    return JobDetails(job, lines, best, last_end(events), on_leaderboard, told)
 
 
 def cancel_job(

@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 
 from agents.job import JobResult, JobSpec, run_job
 from agents.llm.models import is_builtin, only_builtin
-from agents.protocols import LLM, NO_PREBUILDS, Outcome, ResumeState
+from agents.memory import Memory, MemoryMode
+from agents.protocols import LLM, NO_PREBUILDS, Event, Outcome, ResumeState
 from agents.stop_rules import StopReason
 from agents.strategies.registry import SHOWS_PROFILES
 from db.changes import Changes
@@ -28,10 +29,11 @@ from service.jobs.batch_budget import allot_budget, finish_without_budget
 from service.jobs.export import Exported
 from service.jobs.journal import Journal, Observer, is_better_record
 from service.jobs.liveness import job_lost, require_owned
+from service.jobs.memory import MEMORY, recall, told_memory
 from service.jobs.persistence import outcome_of, save_evaluation
 from service.jobs.prebuild import Prebuilder
 from service.jobs.query import cancel_requested, end_job, get_job, last_end, load_resume_state, read_events
-from service.jobs.spec import DEVICE_TEXT, spec_of, told_device_text
+from service.jobs.spec import DEVICE_TEXT, prompts_of, spec_of, told_device_text
 from tasks.outcomes import Verdict, candidate_hash
 
 SANDBOX_UNAVAILABLE = "sandbox_unavailable"
@@ -216,6 +218,7 @@ def run_claimed_job(
     journal.progress(f"job {job_id}: {context.task.id} in the {context.sandbox.name} sandbox")
     settings = context.settings
     told = told_device_text(job, begun=any(event.kind == "job_started" for event in events))
+    memory = told_memory(events)
 
     def device_text() -> str:
         """What the job's models are told of the device: the same in all of its runs, for it is part of prompts."""
@@ -226,12 +229,17 @@ def run_claimed_job(
         write(lambda: _keep_device_text(store, job_id, owner, text))
         return text
 
+    def known() -> Memory:
+        """What its models are told of earlier jobs: the same in all of its runs, whatever happens to these."""
+        return memory if memory is not None else _recall(store, job, context, journal)
+
     run = JobRun(
         store,
         job_id,
         owner,
         spec=spec_of(context.task, settings, device=str(job.options["device"])),
         device_text=device_text,
+        memory=known,
         journal=journal,
         evaluator=evaluator or LocalEvaluator(store, job_id, owner, context, journal.progress, cancel),
         platform=context.platform,
@@ -252,11 +260,33 @@ def _keep_device_text(store: Store, job_id: int, owner: Owner, text: str) -> Non
         jobs.update_options(session, job_id, **{DEVICE_TEXT: text})
 
 
+def _recall(store: Store, job: JobRecord, context: EvaluationContext, journal: Journal) -> Memory:
+    """Read what a job is told of earlier ones, and store it with the job before anything is paid for.
+
+    If there is nothing to tell, no event says so: the job's option does.
+    """
+    settings = context.settings
+    with store.read() as session:
+        found = recall(
+            session,
+            context.task,
+            mode=MemoryMode(settings.memory or MemoryMode.OFF),
+            platform=settings.platform,
+            device=str(job.options["device"]).partition("\n")[0],
+            user=job.user,
+            prompts=prompts_of(settings.platform),
+        )
+    if found:
+        journal(Event(MEMORY, 0, found.to_json()))
+    return found
+
+
 class JobRun:
     """One run of a job that `owner` has claimed.
 
     Args:
         device_text: gives what prompts say of the device, before the first of them is written; None: what `spec` says.
+        memory: gives what they say of earlier jobs, in the same way.
         llm: answers the models' calls.
         evaluator: evaluates the candidates.
         worker_id: set for a job of the queue. Such a job is queued again if it ends because of this machine.
@@ -277,6 +307,7 @@ class JobRun:
         llm: LLM,
         cancel: CancelToken,
         device_text: Callable[[], str] | None = None,
+        memory: Callable[[], Memory] | None = None,
         worker_id: str | None = None,
         builds: Prebuilder | None = None,
         changes: Changes | None = None,
@@ -291,6 +322,7 @@ class JobRun:
         self._llm = llm
         self._cancel = cancel
         self._device_text = device_text
+        self._memory = memory
         self._worker_id = worker_id
         self._builds = builds
         self._changes = changes
@@ -337,6 +369,8 @@ class JobRun:
             spec = self._spec
             if self._device_text is not None:
                 spec = replace(spec, device=self._device_text())
+            if self._memory is not None:
+                spec = replace(spec, memory=self._memory())
             self._evaluator.prepare()
             result = run_job(
                 spec,

@@ -32,7 +32,7 @@ MODEL_PLATFORMS = ("cpu",)
 
 # Settings that must be the same when a job is resumed, besides the columns of its row.
 _OPTIONS = (
-    *("judge_model", "rounds", "seed", "plateau_rounds", "roofline_target", "api_base", "image", "price"),
+    *("judge_model", "rounds", "seed", "plateau_rounds", "roofline_target", "memory", "api_base", "image", "price"),
     *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
 )
 

@@ -10,6 +10,7 @@ from typing import Any
 from agents.llm.models import is_builtin
 from agents.prompting.sections import parse, text_outside_sections
 from db.records import EventRecord
+from service.jobs.memory import MEMORY, memory_counts
 from service.jobs.query import REMEASURED
 from service.transcripts.calls import CandidateResult, Entry, LinkedCall
 from tasks.outcomes import NO_CANDIDATE, candidate_hash, clock_of, shown_untimed
@@ -72,7 +73,15 @@ def clean(text: str) -> str:
 
 
 MAX_EVENT_CHARS = 160
-_LASTING = ("device", "platform", "exemplar", "reference", "task")  # the same in all prompts of a job
+_LASTING = (
+    "device",
+    "platform",
+    "exemplar",
+    "known_kernels",
+    "known_lessons",
+    "reference",
+    "task",
+)  # the same in all prompts of a job
 _PROSE = ("platform", "note")
 
 
@@ -119,6 +128,8 @@ def event_line(event: EventRecord) -> str | None:
             return (
                 f"the job starts: {data.get('task_id')} on {data.get('platform')}, at most {data.get('rounds')} rounds"
             )
+        case kind if kind == MEMORY:
+            return f"it is told of earlier jobs: {memory_counts(data)}"
         case "round_started":
             parent = data.get("parent")
             return f"round {event.round} starts: {data.get('request')}{f', on round {parent}' if parent else ''}"

@@ -1,7 +1,7 @@
 """The views of jobs: a list of jobs, and one job with its rounds, advice and log."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from db.leaderboard.standings import candidate_figure
 from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measurements
 from db.store import Store
 from evaluator.evaluation import noise_of
+from service.jobs.memory import NOTHING_TOLD, ToldMemory, read_told
 from service.jobs.pooled_figure import leaderboard_text
 from service.jobs.query import RoundLine, mark_dead_jobs, round_lines
 from service.transcripts.render import event_line, tokens_text, variant_text
@@ -109,6 +110,8 @@ class JobView:
     """A job in its present state. `ahead` counts the jobs before it in the queue; None unless the job is queued.
 
     `on_leaderboard` is what the leaderboard says of the best candidate, beyond `best_ratio`; empty if that is all.
+    `told` is what it was told of earlier jobs, and `evidence` the job and the candidate of each evaluation that this
+    rests on, by its id.
     """
 
     job: JobRecord
@@ -125,6 +128,8 @@ class JobView:
     ahead: int | None
     platform: PlatformLine | None
     last_event: int
+    told: ToldMemory = NOTHING_TOLD
+    evidence: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     @property
     def best_counts(self) -> bool:
@@ -208,6 +213,9 @@ def job_view(store: Store, job_id: int) -> JobView:
         on_leaderboard = "" if best is None else leaderboard_text(candidate_figure(session, best), best.id)
         judged = results.list_retracted(session, job_id)
         ahead = job_queue.count_queued_before(session, job_id) if job.status is JobStatus.QUEUED else None
+    with store.read() as session:
+        told = read_told(session, [Event(event.kind, event.round, event.data) for event in events])
+        evidence = results.list_places(session, sorted(told.memory.evidence))
     rounds = _rounds(events, None if best is None else best.candidate_hash, judged)
     log = [line for event in events if (line := _log_line(event)) is not None]
     measurements = None if best is None else best.measurements
@@ -234,6 +242,8 @@ def job_view(store: Store, job_id: int) -> JobView:
         ahead=ahead,
         platform=platform,
         last_event=events[-1].id if events else 0,
+        told=told,
+        evidence=evidence,
     )
 
 

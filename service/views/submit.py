@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from agents.memory import MemoryMode
 from agents.strategies.registry import STRATEGIES
 from db.records import WeightsRecord
 from db.store import Store
@@ -29,6 +30,7 @@ class SubmitChoices:
     priorities: tuple[str, ...]
     origins: tuple[str, ...]
     weights: tuple[WeightsRecord, ...]
+    memory: tuple[str, ...]
 
 
 def submit_choices(settings: Settings, store: Store, principal: Principal) -> SubmitChoices:
@@ -40,5 +42,6 @@ def submit_choices(settings: Settings, store: Store, principal: Principal) -> Su
         strategies=STRATEGIES,
         priorities=tuple(PRIORITIES),
         origins=PLATFORM_NAMES,
+        memory=tuple(MemoryMode),
         weights=tuple(each for each in list_weights_for(principal, store=store) if each.complete),
     )

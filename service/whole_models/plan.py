@@ -25,7 +25,7 @@ from service.settings import MEASURE_S_MAX, Settings
 from service.weights import read_state
 from tasks.declarations import declarations_of
 from tasks.load import task_from_source
-from tasks.task import Task, TaskError
+from tasks.task import REGION_SUITE, Task, TaskError
 from whole_models.amdahl import by_module, by_operator, by_region
 from whole_models.capture_run import CaptureCancelled, run_capture
 from whole_models.graph import Captured, CaptureFailed, Graph, read_captured
@@ -39,9 +39,6 @@ from whole_models.regions import (
     named_for,
     with_a_block,
 )
-
-SUITE = "regions"
-"""The suite of the tasks that regions become: `regions/MODEL.rNN_NAME`."""
 
 WHOLE = "whole"
 """The kind of a region that is all of a graph."""
@@ -307,7 +304,7 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_suite(task: Task) -> Task:
-    return Task(name=task.name, source=task.source, suite=SUITE, category=task.category, dtype=task.dtype)
+    return Task(name=task.name, source=task.source, suite=REGION_SUITE, category=task.category, dtype=task.dtype)
 
 
 def capture_model(context: EvaluationContext, *, on_progress: Callable[[str], None], cancel: CancelToken) -> bytes:

@@ -6,6 +6,7 @@ from db.jobs.jobs import add_job
 from db.leaderboard.query import count_entries, leaderboard
 from db.leaderboard.standings import standings_problems
 from db.records import LeaderboardFilters, LeaderboardSort, Measurements, Owner
+from db.tables import JobRow
 
 DEFAULTS = {"sandbox": "docker", "platform": "cpu", "device": "CPU A", "verdict": "passed"}
 
@@ -39,6 +40,9 @@ class Board:
         evaluation_id=None,
         candidate=None,
         figures=None,
+        result=None,
+        text=None,
+        user="local",
         **values,
     ):
         self.count += 1
@@ -58,8 +62,11 @@ class Board:
                 owner=Owner("h", 1, "s"),
                 model=model,
             )
+            session.get_one(JobRow, job_id).user = user
         digest = f"{self.count:064}" if candidate is None else f"{candidate:x>64}"
-        candidate_id = add_candidate(session, job_id, round_number=1, candidate_hash=digest, source=str(self.count))
+        candidate_id = add_candidate(
+            session, job_id, round_number=1, candidate_hash=digest, source=text or str(self.count)
+        )
         add_evaluation(
             session,
             evaluation_id or f"e{self.count}",
@@ -72,7 +79,7 @@ class Board:
                 **{"speedup": speedup, "speedup_low": low, "speedup_high": high, "speedup_compile": 1.1}
                 | (figures or {})
             ),
-            result={},
+            result=result or {},
             **given,
         )
         return job_id

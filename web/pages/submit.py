@@ -51,6 +51,7 @@ class FormValues:
     kernel: str = ""
     whole: str = ""
     weights: str = ""
+    memory: str = ""
 
 
 @router.get("")
@@ -94,6 +95,7 @@ def submit(
     kernel: Annotated[str, Form(max_length=MAX_KERNEL_BYTES + 1)] = "",
     whole: _Text = "",
     weights: Annotated[str, Form(pattern=r"^([0-9a-f]{64})?$")] = "",
+    memory: _Text = "",
     do: _Text = "submit",
     file: UploadFile | None = None,
 ) -> Response:
@@ -104,7 +106,7 @@ def submit(
         name = name or re.sub(r"^[.-]+|[^A-Za-z0-9_.-]", "_", file.filename.removesuffix(".py"))[:100]
     source = source.replace("\r\n", "\n")  # browsers send CRLF
     search = (platform, model, strategy, rounds, budget_usd, budget_s, priority)
-    form = FormValues(task, source, name, *search, origin, kernel.replace("\r\n", "\n"), whole, weights)
+    form = FormValues(task, source, name, *search, origin, kernel.replace("\r\n", "\n"), whole, weights, memory)
     try:
         op = _op(deps, form)
         if do == "check":
@@ -171,6 +173,7 @@ def _options(form: FormValues) -> dict[str, object]:
         BadRequest: A number is malformed.
     """
     given: dict[str, object] = {"platform": form.platform, "model": form.model, "strategy": form.strategy}
+    given["memory"] = form.memory
     for key, kind, what in (
         ("rounds", int, "rounds: give a whole number from 1"),
         ("budget_usd", float, "budget: give dollars, such as 2.50, or leave it empty"),
@@ -192,6 +195,7 @@ def _default_values(deps: Dependencies) -> FormValues:
         platform=settings.platform,
         model=settings.model,
         strategy=settings.strategy,
+        memory=settings.memory,
         rounds=str(settings.rounds),
         budget_usd="" if settings.budget_usd is None else f"{settings.budget_usd:g}",
         budget_s="" if settings.budget_s is None else f"{settings.budget_s:g}",

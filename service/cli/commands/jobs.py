@@ -88,7 +88,7 @@ def show(
 ) -> None:
     """Show a job: its rounds, and its best candidate so far."""
     from service.cli.backend import open_backend
-    from service.cli.job_output import show_evaluation, show_spent
+    from service.cli.job_output import show_evaluation, show_spent, show_told
     from service.cli.output import plain, print_table, ratio
 
     if transcript:
@@ -102,7 +102,7 @@ def show(
         rounds = [asdict(line) for line in details.rounds]
         end = asdict(details.end) | {"summary": dict(details.end.summary)}
         shown = {"job": job_json(job), "rounds": rounds, "best": best, "on_leaderboard": details.on_leaderboard}
-        print_json({"schema": "kernelwright.job/1", **shown, **end})
+        print_json({"schema": "kernelwright.job/1", **shown, **end, "memory": details.told.to_json()})
         return
     why = "" if job.stop_reason in (None, job.status.value) else f" ({job.stop_reason})"
     print(
@@ -111,6 +111,7 @@ def show(
     if job.error:
         print(plain(job.error))
     show_spent(job, details.end.unsettled_usd, details.end.unpriced_calls, details.end.summary)
+    show_told(job, details.told)
     if details.rounds:
         rows = [
             (

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import Domain, Json, Op, Origin, Out, Platform, SandboxName, Server, SourceFile
+from service.cli.options import Domain, Json, Memory, Op, Origin, Out, Platform, SandboxName, Server, SourceFile
 
 STRATEGY = (
     "How candidates are searched for: judge (one after the other, with advice), sample (independent tries, pass@k),"
@@ -36,6 +36,7 @@ def optimize(
     price: Annotated[str | None, typer.Option(help=PRICE)] = None,
     plateau_rounds: Annotated[int | None, typer.Option(help="Stop after so many rounds in vain; 0: never.")] = None,
     roofline_target: Annotated[float | None, typer.Option(help="Stop at this share of what the device allows.")] = None,
+    memory: Memory = None,
     sandbox: SandboxName = None,
     image: Annotated[str | None, typer.Option(help="Docker image of the sandbox.")] = None,
     api_base: Annotated[str | None, typer.Option(help="Address of an OpenAI-compatible server.")] = None,
@@ -77,6 +78,7 @@ def optimize(
         price=price,
         plateau_rounds=plateau_rounds,
         roofline_target=roofline_target,
+        memory=memory,
         sandbox=sandbox,
         image=image,
         api_base=api_base,

@@ -13,6 +13,7 @@ from service.cli.progress import show_progress
 from service.cli.remote.jobs import DETACHED, refuse_flags, watch
 from service.client.server import ServerClient, open_server
 from service.errors import BadRequest
+from service.jobs.memory import MEMORY
 from service.settings import Settings
 from service.submissions.jobs import OPTIONS
 
@@ -77,7 +78,7 @@ def _batch_request(spec: BatchSpec, settings: Settings) -> dict[str, Any]:
     for name, value in dict(spec.job).items():
         if value is not None and name not in job:
             raise BadRequest(f"job.{name}: is the server's to set; leave it out with --server")
-    for name in settings.model_fields_set & set(_JOB_OPTIONS):
+    for name in (settings.model_fields_set & set(_JOB_OPTIONS)) - {MEMORY}:  # which a batch has only if it says so
         if (value := getattr(settings, name)) is not None:
             job.setdefault(name, value)
     values = spec.model_dump(mode="json", exclude_none=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents.builtin.advisor import JudgeInput, advise
 from agents.builtin.analysis.cost import Prediction
-from agents.builtin.candidate_file import HEADER
+from agents.builtin.candidate_file import HEADER, without_runtime
 from agents.builtin.catalog import PLAIN, VARIATIONS, format_names, in_order, parse_names
 from agents.builtin.compiler import Compiler, first_names, is_fallback, read_variations
 from agents.builtin.errors import CodegenFailed
@@ -169,6 +169,25 @@ def test_kernels_that_fail_as_generated_leave_the_op_to_torch_compile(model: Com
     assert final.stop
 
 
+def test_lessons_of_earlier_jobs_reach_both_roles_and_broken_ones_change_nothing(model: CompilerLLM) -> None:
+    told = [{"feature": "contract", "bound": "memory", "times_as_fast": 1.4}]
+    first = extract_candidate(model.answer(message("write", known_lessons=told)))
+    assert read_variations(first) == ("contract",)
+    plain = extract_candidate(model.answer(message("write", known_lessons="[1, {")))
+    assert read_variations(plain) == ()
+    asked = message("judge-improve", candidate=plain, evaluation=PASSED, history=[], known_lessons=told)
+    assert parse_names(extract_advice(model.answer(asked)).change) == ("contract",)
+
+
+def test_a_candidate_is_shown_to_others_without_its_runtime(model: CompilerLLM) -> None:
+    whole = extract_candidate(model.answer(message("write")))
+    shown = without_runtime(whole)
+    assert "lines are left out" in shown and len(shown) < len(whole) / 2
+    assert "using namespace at::vec;" in shown and shown.count('extern "C" void') == whole.count('extern "C" void')
+    assert without_runtime("class ModelNew: pass") == "class ModelNew: pass"
+    assert without_runtime("#define KW_VEC_BYTES 32\n") == "#define KW_VEC_BYTES 32\n"
+
+
 def test_near_the_limit_the_judge_stops() -> None:
     evaluation = {**PASSED, "roofline_fraction": 0.97}
     advice = advise(JudgeInput(False, "", None, evaluation, []), lambda base, name: Prediction(2.0, 1.0))
@@ -227,15 +246,23 @@ def tried(change: str, over_best: str | None = None, verdict: str = "passed") ->
     return entry if over_best is None else {**entry, "over_best_so_far": over_best}
 
 
-def advised(base: str, history: list[dict[str, Any]], estimates: dict[str, float] | None = None) -> str:
-    """The set of variations that is advised for a candidate; `estimates`: the gains that its code promises."""
+def advised(
+    base: str,
+    history: list[dict[str, Any]],
+    estimates: dict[str, float] | None = None,
+    known: dict[str, float] | None = None,
+) -> str:
+    """The set of variations that is advised for a candidate; `estimates`: the gains that its code promises; `known`:
+    what variations gained in earlier jobs.
+    """
 
     def predict(has: tuple[str, ...], name: str) -> Prediction | None:
         gain = (estimates or dict.fromkeys(NAMES, 1.0)).get(name)
         return None if gain is None else Prediction(1.0, 1.0 / gain)
 
     candidate = HEADER + json.dumps({"variations": parse_names(base)}) + "\n"
-    advice = advise(JudgeInput(False, candidate, None, PASSED, history), predict)
+    known = known or {}
+    advice = advise(JudgeInput(False, candidate, None, PASSED, history, known, known), predict)
     return "stop" if advice["stop"] else str(advice["change"]).partition(":")[0]
 
 
@@ -281,6 +308,33 @@ def test_the_first_candidate_has_what_fits_the_op_and_should_make_it_faster() ->
     assert first_names(lambda base, name: Prediction(1.0, 1.0 / gains[name]) if name in gains else None) == (
         "packed-products",
     )
+
+
+def test_the_first_candidate_has_what_won_in_earlier_jobs_unless_its_code_contradicts_that() -> None:
+    def names(gains: dict[str, float], known: dict[str, float]) -> tuple[str, ...]:
+        return first_names(lambda base, name: Prediction(1.0, 1.0 / gains[name]) if name in gains else None, known)
+
+    assert names({"fuse-rows": 1.0, "contract": 1.0}, {"fuse-rows": 1.3}) == ("fuse-rows",)
+    assert names({"contract": 1.0}, {"fuse-rows": 1.3}) == (), "it does nothing for this op"
+    assert names({"fuse-rows": 0.7}, {"fuse-rows": 1.3}) == ()
+    assert names({"fuse-rows": 1.0}, {"fuse-rows": 1.01}) == ()
+    assert names({"one-thread": 1.0}, {"one-thread": 3.0}) == (), "calls may be long"
+
+
+def test_what_won_in_earlier_jobs_is_tried_before_what_the_code_promises() -> None:
+    estimates = {"contract": 1.0, "fuse-rows": 1.2, "stream-stores": 0.7}
+    first = [tried("first candidate")]
+    assert advised("plain", first, estimates) == "fuse-rows"
+    assert advised("plain", first, estimates, {"stream-stores": 1.3}) == "stream-stores"
+    assert advised("plain", first, estimates, {"fuse-rows": 0.5}) == "contract"
+
+
+def test_what_earlier_jobs_put_into_the_first_candidate_can_be_left_out_again() -> None:
+    first = [tried("first candidate")]
+    estimates = {"fuse-rows": 1.0}
+    assert advised("fuse-rows", first, estimates) == "stop"
+    assert advised("fuse-rows", first, estimates, {"fuse-rows": 1.1}) == "plain"
+    assert advised("fuse-rows", first, estimates, {"fuse-rows": 1.5}) == "stop", "it won too much for that"
 
 
 def test_a_first_candidate_that_fails_is_followed_by_the_kernels_as_they_are_generated() -> None:

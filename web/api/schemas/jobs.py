@@ -104,6 +104,10 @@ class JobChoices(BaseModel):
     budget_evaluations: Count | None = None
     plateau_rounds: Annotated[int, Field(ge=0, le=1000)] | None = None
     roofline_target: Annotated[float, Field(gt=0, le=1)] | None = None
+    memory: Literal["off", "similar", "all"] | None = Field(
+        default=None,
+        description="What the job is told of earlier ones: nothing; what they proved on similar ops; on this op, too.",
+    )
     price: Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?,[0-9]{1,9}(\.[0-9]{1,9})?$")] | None = Field(
         default=None,
         description="Dollars per million tokens, PROMPT,REPLY, for models without a known price. For operators.",
@@ -266,6 +270,10 @@ class JobWhole(BaseModel):
     unsettled_usd: float
     unpriced_calls: int = Field(description="The number of calls without a known price, which `cost_usd` leaves out.")
     summary: dict[str, Any] = Field(description="Figures of the strategy, such as pass_at_k.")
+    memory: dict[str, Any] = Field(
+        description="What the job was told of earlier ones: `mode`, `kernels` and `lessons`, each with the ids of its"
+        " evaluations, and which of these were `retracted` since."
+    )
 
     @classmethod
     def of(cls, details: JobDetails) -> Self:
@@ -279,4 +287,5 @@ class JobWhole(BaseModel):
             unsettled_usd=details.end.unsettled_usd,
             unpriced_calls=details.end.unpriced_calls,
             summary=dict(details.end.summary),
+            memory=details.told.to_json(),
         )
