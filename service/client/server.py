@@ -80,9 +80,9 @@ class ServerClient(ApiClient):
         """Cancel a job."""
         return _job(self.json("POST", f"/jobs/{job_id}/cancel"))
 
-    def resume_job(self, job_id: int) -> JobRecord:
-        """Queue a job again."""
-        return _job(self.json("POST", f"/jobs/{job_id}/resume"))
+    def resume_job(self, job_id: int, limits: Mapping[str, Any]) -> JobRecord:
+        """Queue a job again, with larger limits if some are given."""
+        return _job(self.json("POST", f"/jobs/{job_id}/resume", **({"json": dict(limits)} if limits else {})))
 
     def export_job(self, job_id: int) -> tuple[str, str]:
         """The best candidate's kernel and its report."""

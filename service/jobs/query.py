@@ -14,7 +14,7 @@ from db.evaluations import results
 from db.jobs import batches, job_queue, jobs
 from db.leaderboard.standings import candidate_figure
 from db.locks import heartbeat_age_s
-from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
+from db.records import EvaluationRecord, EventRecord, JobRecord, JobStatus, Owner
 from db.store import Store
 from service.jobs.liveness import LOST_AFTER_S, died_on_this_host, is_dead, runs_on_this_host
 from service.jobs.pooled_figure import leaderboard_text
@@ -261,7 +261,11 @@ def load_resume_state(store: Store, job_id: int) -> tuple[list[Event], ResumeSta
 def worked_s(store: Store, job_id: int) -> float:
     """For how many seconds a job was run: from each start to its stop, or to the last event before the next start."""
     with store.read() as session:
-        events = results.list_events(session, job_id)
+        return time_worked_s(results.list_events(session, job_id))
+
+
+def time_worked_s(events: Sequence[EventRecord]) -> float:
+    """For how many seconds a job was run, by all of its events; see `worked_s`."""
     total_s, began, last, stopped = 0.0, None, None, False
     for event in events:
         if event.created_at is None or event.kind == WORKER_LOST:  # which is noticed later

@@ -12,6 +12,7 @@ from db.leaderboard.standings import candidate_figure
 from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measurements
 from db.store import Store
 from evaluator.evaluation import noise_of
+from service.jobs.limits import LimitLine, limit_lines
 from service.jobs.pooled_figure import leaderboard_text
 from service.jobs.query import RoundLine, mark_dead_jobs, round_lines
 from service.transcripts.render import event_line, tokens_text, variant_text
@@ -109,6 +110,7 @@ class JobView:
     """A job in its present state. `ahead` counts the jobs before it in the queue; None unless the job is queued.
 
     `on_leaderboard` is what the leaderboard says of the best candidate, beyond `best_ratio`; empty if that is all.
+    `limits` are those that it may be given more of, once it has ended.
     """
 
     job: JobRecord
@@ -124,6 +126,7 @@ class JobView:
     remedy: str
     ahead: int | None
     platform: PlatformLine | None
+    limits: tuple[LimitLine, ...]
     last_event: int
 
     @property
@@ -233,6 +236,7 @@ def job_view(store: Store, job_id: int) -> JobView:
         remedy=REMEDIES.get(reason, ""),
         ahead=ahead,
         platform=platform,
+        limits=limit_lines(job, events),
         last_event=events[-1].id if events else 0,
     )
 

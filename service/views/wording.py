@@ -37,6 +37,15 @@ REMEDIES = {
     "error": "Resume the job; if it fails again, report it with the message above.",
 }
 
+LIMIT_NAMES = {
+    "rounds": "Rounds",
+    "budget_usd": "Dollars",
+    "budget_tokens": "Tokens",
+    "budget_s": "Seconds",
+    "budget_evaluations": "Evaluations",
+}
+"""What pages call the limits of a job."""
+
 
 def tokens_of_job(job: JobRecord) -> str:
     """The tokens that a job's models used."""

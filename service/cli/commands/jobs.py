@@ -36,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("list", epilog="Example: kernelwright jobs list --all")(list_)
     group.command(epilog="Example: kernelwright jobs show 7 --transcript | less")(show)
     group.command(epilog="Example: kernelwright jobs cancel 7")(cancel)
-    group.command(epilog="Example: kernelwright jobs resume 7")(resume)
+    group.command(epilog="Example: kernelwright jobs resume 7 --budget-usd 2")(resume)
     group.command(epilog="Example: kernelwright jobs export 7 --out best.py")(export)
     group.command(epilog='Example: kernelwright jobs retract 3f2c… --reason "measured with a broken fan"')(retract)
     group.command(epilog='Example: kernelwright jobs restore 3f2c… --reason "the fan was not to blame"')(restore)
@@ -183,25 +183,46 @@ def cancel(job_id: JobId, server: Server = None, as_json: Json = False) -> None:
         print(f"job {job_id} is {job.status}")
 
 
-def resume(job_id: JobId, sandbox: SandboxName = None, server: Server = None, as_json: Json = False) -> int:
-    """Resume a job that was interrupted, cancelled or failed. Nothing that it did and paid for is repeated."""
+def resume(
+    job_id: JobId,
+    rounds: Annotated[int | None, typer.Option(help="Go on to so many rounds in all.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Go on to so many dollars for models in all.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Go on to so many tokens in all.")] = None,
+    budget_s: Annotated[float | None, typer.Option(help="Go on to so many seconds of work in all.")] = None,
+    budget_evaluations: Annotated[int | None, typer.Option(help="Go on to so many evaluations in all.")] = None,
+    sandbox: SandboxName = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> int:
+    """Resume a job that was interrupted, cancelled or failed, or that ended on a limit and gets a larger one.
+
+    Nothing that it did and paid for is repeated. Limits count what all runs of the job have used.
+    """
     from service.cancellation import CancelToken, cancel_on_signals
     from service.cli.job_output import finish
     from service.cli.progress import show_progress
     from service.database import open_store
+    from service.jobs.limits import given_limits
     from service.jobs.local import resume as run
     from service.settings import load_settings
 
-    settings = load_settings(sandbox=sandbox, server=server)
+    asked = {
+        "rounds": rounds,
+        "budget_usd": budget_usd,
+        "budget_tokens": budget_tokens,
+        "budget_s": budget_s,
+        "budget_evaluations": budget_evaluations,
+    }
+    settings, limits = load_settings(sandbox=sandbox, server=server, **asked), given_limits(asked)
     if settings.server is not None:
         from service.cli.remote.jobs import resume_at_server
 
-        return resume_at_server(job_id, settings, as_json=as_json)
+        return resume_at_server(job_id, limits, settings, as_json=as_json)
     store = open_store(settings)
     cancel = CancelToken()
     try:
         with cancel_on_signals(cancel), show_progress(f"Going on with job {job_id}") as observe:
-            report = run(job_id, settings=settings, store=store, observe=observe, cancel=cancel)
+            report = run(job_id, limits=limits, settings=settings, store=store, observe=observe, cancel=cancel)
     finally:
         store.close()
     return finish(report, cancel, as_json=as_json)

@@ -110,6 +110,18 @@ class JobChoices(BaseModel):
     )
 
 
+class LargerLimits(BaseModel):
+    """Larger limits of a job that goes on: totals over all of its runs. Those that are left out stay as they are."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"budget_usd": 2.0}]})
+
+    rounds: Annotated[int, Field(ge=1, le=1000)] | None = None
+    budget_usd: Amount | None = None
+    budget_tokens: Count | None = None
+    budget_s: Amount | None = None
+    budget_evaluations: Count | None = None
+
+
 class RunOptions(JobChoices):
     """The options of what is queued on its own."""
 
