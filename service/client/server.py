@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from service.batches.manage import BatchDetails, BatchLine
 from service.batches.results import Baseline, BatchJob, groups_of
 from service.client.http import SENDING, ApiClient
 from service.errors import BadRequest, ServiceError
+from service.jobs.activity import Activity, PhaseTime, Waiting
 from service.jobs.query import JobDetails, JobEnd, RoundLine
 from service.settings import Settings
 from service.weights import read_state
@@ -34,7 +35,7 @@ from tasks.task import Task
 
 MAX_PAGE = 1000
 _TASK_REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_TIMES = ("at", "created_at", "started_at", "finished_at", "retracted_at", "evaluated_at")
+_TIMES = ("at", "since", "created_at", "started_at", "finished_at", "retracted_at", "evaluated_at")
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class ServerClient(ApiClient):
             best = _evaluation(self.json("GET", f"/evaluations/{job.best_evaluation_id}"))
         rounds = tuple(round_line(line) for line in found["rounds"])
         end = JobEnd(found["unsettled_usd"], found["summary"], found["unpriced_calls"])
-        return JobDetails(job, rounds, best, end, found.get("on_leaderboard", ""))
+        return JobDetails(job, rounds, best, end, found.get("on_leaderboard", ""), _activity(found.get("activity")))
 
     def cancel_job(self, job_id: int) -> JobRecord:
         """Cancel a job."""
@@ -238,6 +239,17 @@ def _job(values: Mapping[str, Any]) -> JobRecord:
     task = TaskRecord(**_fields_of(TaskRecord, values["task"]) | {"source": ""})
     status = JobStatus(values["status"])
     return JobRecord(**_fields_of(JobRecord, values) | {"task": task, "owner": None, "status": status})
+
+
+def _activity(values: Mapping[str, Any] | None) -> Activity | None:
+    """What a job is doing; an older server does not say."""
+    if values is None:
+        return None
+    waiting = values["waiting"] and Waiting(**_fields_of(Waiting, values["waiting"]))
+    if waiting:
+        waiting = replace(waiting, held_by=tuple(waiting.held_by))
+    phases = tuple(PhaseTime(**_fields_of(PhaseTime, each)) for each in values["phases"])
+    return Activity(**_fields_of(Activity, values) | {"phases": phases, "waiting": waiting})
 
 
 def _model_run(values: Mapping[str, Any]) -> ModelRunHead:

@@ -16,6 +16,7 @@ from db.leaderboard.standings import candidate_figure
 from db.locks import heartbeat_age_s
 from db.records import EvaluationRecord, EventRecord, JobRecord, JobStatus, Owner
 from db.store import Store
+from service.jobs.activity import Activity, read_activity
 from service.jobs.liveness import LOST_AFTER_S, died_on_this_host, is_dead, runs_on_this_host
 from service.jobs.pooled_figure import leaderboard_text
 from tasks.outcomes import NO_CANDIDATE, NOT_EVALUATED, UNDER_WAY
@@ -88,7 +89,8 @@ class JobEnd:
 class JobDetails:
     """A job, its rounds and its best candidate so far.
 
-    `on_leaderboard` is what the leaderboard says of that candidate, beyond `best`; empty if that is all.
+    `on_leaderboard` is what the leaderboard says of that candidate, beyond `best`; empty if that is all. `activity` is
+    what it is doing, if it has not ended.
     """
 
     job: JobRecord
@@ -96,6 +98,7 @@ class JobDetails:
     best: EvaluationRecord | None
     end: JobEnd
     on_leaderboard: str = ""
+    activity: Activity | None = None
 
 
 def list_jobs(
@@ -150,9 +153,11 @@ def show_job(store: Store, job_id: int) -> JobDetails:
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
         on_leaderboard = "" if best is None else leaderboard_text(candidate_figure(session, best), best.id)
         judged = results.list_retracted(session, job_id)
-    events = read_events(store, job_id)
+        rows = results.list_events(session, job_id)
+        activity = read_activity(session, job, rows)
+    events = [Event(event.kind, event.round, event.data) for event in rows]
     lines = round_lines(events, None if best is None else best.candidate_hash, judged)
-    return JobDetails(job, lines, best, last_end(events), on_leaderboard)
+    return JobDetails(job, lines, best, last_end(events), on_leaderboard, activity)
 
 
 def cancel_job(store: Store, job_id: int) -> JobRecord:

@@ -146,7 +146,7 @@ def event_line(event: EventRecord) -> str | None:
             return f"round {event.round}: measured again while the device was quiet: {data.get('verdict')}, {outcome}"
         case "candidate" | "evaluated" | "reply_rejected" | "round_done" | "llm_started" | "evaluation_started":
             return None
-        case "proof_started" | "proved":
+        case "proof_started" | "proved" | "phase":
             return None
     said = next((str(data[key]) for key in ("message", "reason", "detail", "text") if data.get(key)), "")
     return f"{event.kind} in round {event.round}{f': {said}' if said else ''}"

@@ -114,7 +114,7 @@ def test_what_an_evaluation_took_leaves_out_the_wait_for_the_device(tmp_path):
     evaluation = context.evaluate(GOOD, on_progress=told.append, cancel=CancelToken())
     elapsed_s = time.monotonic() - begun
     wait_for(child)
-    assert told == [WAITING]
+    assert told == [WAITING, BEGINNING]
     outcome = outcome_of(evaluation, platform, candidate_hash="c", evaluation_id="e")
     assert Answering.took_s <= outcome.took_s < elapsed_s - 0.5
 

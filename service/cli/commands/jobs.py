@@ -90,6 +90,7 @@ def show(
     from service.cli.backend import open_backend
     from service.cli.job_output import show_evaluation, show_spent
     from service.cli.output import plain, print_table, ratio
+    from service.views.wording import activity_line
 
     if transcript:
         _show_transcript(job_id, server, as_json=as_json)
@@ -102,7 +103,8 @@ def show(
         rounds = [asdict(line) for line in details.rounds]
         end = asdict(details.end) | {"summary": dict(details.end.summary)}
         shown = {"job": job_json(job), "rounds": rounds, "best": best, "on_leaderboard": details.on_leaderboard}
-        print_json({"schema": "kernelwright.job/1", **shown, **end})
+        activity = None if details.activity is None else asdict(details.activity)
+        print_json({"schema": "kernelwright.job/1", **shown, **end, "activity": activity})
         return
     why = "" if job.stop_reason in (None, job.status.value) else f" ({job.stop_reason})"
     print(
@@ -110,6 +112,8 @@ def show(
     )
     if job.error:
         print(plain(job.error))
+    if details.activity is not None:
+        print(f"now        {plain(activity_line(details.activity))}")
     show_spent(job, details.end.unsettled_usd, details.end.unpriced_calls, details.end.summary)
     if details.rounds:
         rows = [
