@@ -28,7 +28,7 @@ class Phase:
 
 
 PHASES = (
-    Phase(QUEUED, "waiting for a worker"),
+    Phase(QUEUED, "waiting in the queue for the device"),
     Phase(WAITING, "waiting for the device", ("waiting for the device",)),
     Phase("searching", "the built-in compiler is at work on the device", ("at work on the device",)),
     Phase(

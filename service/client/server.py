@@ -30,6 +30,8 @@ from service.errors import BadRequest, ServiceError
 from service.jobs.activity import Activity, PhaseTime, Waiting
 from service.jobs.query import JobDetails, JobEnd, RoundLine
 from service.settings import Settings
+from service.transcripts.calls import Entry
+from service.transcripts.render import entry_of_json
 from service.weights import read_state
 from tasks.task import Task
 
@@ -84,6 +86,12 @@ class ServerClient(ApiClient):
     def resume_job(self, job_id: int, limits: Mapping[str, Any]) -> JobRecord:
         """Queue a job again, with larger limits if some are given."""
         return _job(self.json("POST", f"/jobs/{job_id}/resume", **({"json": dict(limits)} if limits else {})))
+
+    def transcript(self, job_id: int) -> list[Entry]:
+        """A job's calls and the events between them."""
+        return [
+            entry_of_json(each) for each in self.pages(f"/jobs/{job_id}/transcript", "entries", {"messages": "true"})
+        ]
 
     def export_job(self, job_id: int) -> tuple[str, str]:
         """The best candidate's kernel and its report."""

@@ -233,7 +233,7 @@ def _queued(session: Session, job: JobRecord) -> Activity:
     waiting = Waiting(
         job_queue.count_queued_before(session, job.id), tuple(held[:_NAMED]), "at work" if held else "", len(alive)
     )
-    return Activity(QUEUED, doing(QUEUED), job.created_at, _since(job.created_at), None, 0, waiting=waiting)
+    return Activity(QUEUED, "waiting for a worker", job.created_at, _since(job.created_at), None, 0, waiting=waiting)
 
 
 def _waits_for(session: Session, job: JobRecord, now: _Now) -> Waiting:

@@ -17,7 +17,7 @@ from evaluator.platforms.cpu.platform import CpuPlatform
 from sandbox.base import Completed
 from service.cancellation import CancelToken, cancel_when
 from service.device_lock import WaitCancelled, hold_device, lock_paths
-from service.evaluation_context import WAITING, EvaluationContext
+from service.evaluation_context import BEGINNING, WAITING, EvaluationContext
 from service.jobs.liveness import is_dead, this_process
 from service.jobs.persistence import outcome_of
 from service.settings import load_settings

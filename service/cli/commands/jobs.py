@@ -134,20 +134,10 @@ def show(
 
 
 def _show_transcript(job_id: int, server: str | None, *, as_json: bool) -> None:
-    from service.database import open_store
-    from service.errors import BadRequest
-    from service.jobs.query import get_job
-    from service.settings import load_settings
-    from service.transcripts.calls import read_transcript
+    from service.cli.backend import open_backend
 
-    settings = load_settings(server=server)
-    if settings.server is not None:
-        raise BadRequest("--transcript: is read from this machine's store alone; leave out --server")
-    store = open_store(settings)
-    try:
-        job, entries = get_job(store, job_id), read_transcript(store, job_id)
-    finally:
-        store.close()
+    with open_backend(server) as backend:
+        job, entries = backend.show_job(job_id).job, backend.transcript(job_id)
     show_transcript(job, entries, as_json=as_json)
 
 
