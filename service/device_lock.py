@@ -124,8 +124,7 @@ class DeviceLockSandbox:
         """As `Sandbox.run`, under the locks. A command that is cancelled while it waits never runs."""
         cancel = cancel or self._cancel
         try:
-            waits = {"on_wait": self._on_wait, "on_end_of_wait": self._on_end_of_wait}
-            with hold_device(self._locks, **waits, cancel=cancel):
+            with hold_device(self._locks, on_wait=self._on_wait, on_end_of_wait=self._on_end_of_wait, cancel=cancel):
                 return self._inner.run(command, on_stderr=on_stderr, cancel=cancel)
         except WaitCancelled:
             return Completed(exit_code=None, stdout=b"", stderr=b"", wall_s=0.0, cancelled=True)

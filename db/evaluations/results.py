@@ -1,6 +1,6 @@
 """What happened in a job: rounds, candidates, evaluations, LLM calls and events."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Select, and_, func, or_, select
@@ -342,7 +342,7 @@ def llm_usage(session: Session, job_id: int) -> tuple[float, int, int]:
 
 
 def list_costs(
-    session: Session, platform: str, device: str, verdicts: Sequence[str], *, limit: int
+    session: Session, platform: str, device: str, verdicts: Collection[str], *, limit: int
 ) -> list[CostRecord]:
     """What the newest evaluations on a device with these verdicts took, newest first."""
     settings = EvaluationRow.result["provenance"]["settings"]

@@ -83,7 +83,7 @@ class ServerClient(ApiClient):
         """Cancel a job."""
         return _job(self.json("POST", f"/jobs/{job_id}/cancel"))
 
-    def resume_job(self, job_id: int, limits: Mapping[str, Any]) -> JobRecord:
+    def resume_job(self, job_id: int, limits: Mapping[str, Any] | None = None) -> JobRecord:
         """Queue a job again, with larger limits if some are given."""
         return _job(self.json("POST", f"/jobs/{job_id}/resume", **({"json": dict(limits)} if limits else {})))
 

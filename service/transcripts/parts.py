@@ -63,7 +63,8 @@ def in_parts(entries: Sequence[Entry]) -> Iterator[CallParts | EventRecord]:
 
 def whole_parts(call: LinkedCall) -> tuple[Part, ...]:
     """All messages of a call as they were sent, and all that the model said."""
-    shown, parts = _JobState(), []
+    shown = _JobState()
+    parts: list[Part] = []
     for message in call.messages:
         parts += _message(message, shown)
     return (*parts, *_said(call, shown))

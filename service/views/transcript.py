@@ -161,9 +161,7 @@ def transcript_view(store: Store, job_id: int, *, page: int, secrets: Collection
     return TranscriptView(
         job=job,
         items=tuple(_items(entries, page, secrets)),
-        contents=tuple(
-            ContentsLine(replace(call, messages=(), reply="", reasoning=""), page_of(call.number)) for call in calls
-        ),
+        contents=tuple(ContentsLine(_without_texts(call), page_of(call.number)) for call in calls),
         page=page,
         pages=pages,
         failed=sum(_is_failure(entry) for entry in entries if isinstance(entry, EventRecord)),
@@ -249,6 +247,14 @@ def _items(
         if line and line != last:
             last = line
             yield EventLine(entry.created_at, redact(line, secrets), _is_failure(entry))
+
+
+def _without_texts(call: LinkedCall) -> LinkedCall:
+    """A call without what was sent and said."""
+    led = None if call.candidate is None else replace(call.candidate, message="", label="")
+    rejected = None if call.rejected is None else "rejected"
+    empty = replace(call, messages=(), reply="", reasoning="", tool_calls=(), candidates=())
+    return replace(empty, candidate=led, rejected=rejected)
 
 
 def _call_view(found: CallParts) -> CallView:
