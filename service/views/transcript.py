@@ -20,7 +20,7 @@ from service.transcripts.redaction import parts_without_secrets
 from service.transcripts.render import event_line, tokens_text
 
 CALLS_A_PAGE = 20
-PART_CHARS = 12_000
+PART_CHARS = 8_000
 """The characters of a part that a page with many calls shows; the page of the call shows all."""
 
 WHOLE_PAGE_CHARS = 200_000

@@ -88,9 +88,8 @@ def show(
 ) -> None:
     """Show a job: its rounds, and its best candidate so far."""
     from service.cli.backend import open_backend
-    from service.cli.job_output import show_evaluation, show_spent
+    from service.cli.job_output import show_activity, show_evaluation, show_spent
     from service.cli.output import plain, print_table, ratio
-    from service.views.wording import activity_line
 
     if transcript:
         _show_transcript(job_id, server, as_json=as_json)
@@ -112,8 +111,7 @@ def show(
     )
     if job.error:
         print(plain(job.error))
-    if details.activity is not None:
-        print(f"now        {plain(activity_line(details.activity))}")
+    show_activity(details.activity)
     show_spent(job, details.end.unsettled_usd, details.end.unpriced_calls, details.end.summary)
     if details.rounds:
         rows = [

@@ -202,7 +202,7 @@ def test_a_long_part_is_cut_on_the_page_and_whole_on_its_own(made, monkeypatch):
     call(made.journal(job), 1, reply, messages=[{"role": "user", "content": "y" * 4_000}])
     view = transcript_view(made.store, job, page=1, secrets=())
     (shown,) = [item for item in view.items if isinstance(item, CallView)]
-    assert (len(shown.said[0].text), shown.said[0].left_out) == (12_000, 345)
+    assert (len(shown.said[0].text), shown.said[0].left_out) == (8_000, 4_345)
     sheets = [whole_call_view(made.store, job, 1, page=page, secrets=()) for page in range(1, 5)]
     assert {sheet.pages for sheet in sheets} == {4}
     assert all(sum(len(part.text) for part in sheet.parts) <= 5_000 for sheet in sheets)

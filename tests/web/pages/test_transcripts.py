@@ -1,5 +1,6 @@
 """What models said, and larger limits, over HTTP: pages and API, for whom they are, bounded, quick and without keys."""
 
+import re
 import time
 
 import pytest
@@ -61,6 +62,15 @@ def test_keys_are_shown_nowhere(made, client):
         answer = client.get(path)
         assert answer.status_code == 200
         assert KEY not in answer.text and "[removed]" in answer.text
+
+
+def test_the_page_of_a_hostile_call_shows_it_whole_and_as_text(made, client):
+    job = made.start("bad")
+    made.round(job, 1, seeded_store.evaluation("wrong"), text=seeded_store.HOSTILE + seeded_store.LONG)
+    page = client.get(f"/jobs/{job}/transcript/1").text
+    assert seeded_store.LONG in page and seeded_store.LONG not in client.get(f"/jobs/{job}/transcript").text
+    assert "<img" not in page and "window.hacked=1&lt;/script&gt;" in page
+    assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x1b]", page)
 
 
 def test_a_transcript_is_for_those_who_may_see_the_job(tmp_path):
