@@ -113,6 +113,8 @@ class Event:
         candidate       hash, source, change, repeat_of_round (or None); each of a round's several variants has one,
                         with variant (from 1), variants (how many) and label
         evaluation_started  hash
+        phase           phase (`evaluator.phases`), device (its name), places (digests of what is measured on alone);
+                        what the evaluation does that was started last, or that something waits for the device
         evaluated       every field of the Outcome, and repeat_of_round (or None: it was evaluated now)
         proof_started   hash; the round is that of the candidate
         proved          every field of the Outcome: the job's best, measured once more at full precision

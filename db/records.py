@@ -280,6 +280,15 @@ class Noise:
     tags: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class CostRecord:
+    """How long the stages of an evaluation took, in seconds, whether it was a trial, and the task of its job."""
+
+    task_id: int
+    trial: bool
+    cost_s: Mapping[str, float]
+
+
 MEASUREMENTS = tuple(each.name for each in fields(Measurements))
 """The names of these columns."""
 

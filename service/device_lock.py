@@ -23,7 +23,12 @@ class WaitCancelled(Exception):
 
 @contextlib.contextmanager
 def hold_device(
-    locks: Sequence[Path], *, on_wait: Callable[[], None], cancel: threading.Event | None = None, shared: bool = False
+    locks: Sequence[Path],
+    *,
+    on_wait: Callable[[], None],
+    on_end_of_wait: Callable[[], None] = lambda: None,
+    cancel: threading.Event | None = None,
+    shared: bool = False,
 ) -> Iterator[None]:
     """Hold the locks of a device's resources during the block. The kernel releases them when their holder dies.
 
@@ -34,6 +39,7 @@ def hold_device(
     Args:
         locks: the locks' files, of `lock_paths`.
         on_wait: called once if one of them is not free.
+        on_end_of_wait: called after that, when all of them are held.
         cancel: ends the wait.
         shared: hold them together with other shared holders.
 
@@ -59,6 +65,8 @@ def hold_device(
                     while (descriptor := _try_lock(path, shared=shared)) is None:
                         wait()
                     stack.callback(os.close, descriptor)
+        if reported:
+            on_end_of_wait()
         yield
 
 
@@ -90,11 +98,18 @@ class DeviceLockSandbox:
     """A sandbox whose commands hold a device's locks while they run, and end when `cancel` is set."""
 
     def __init__(
-        self, inner: Sandbox, locks: Sequence[Path], *, on_wait: Callable[[], None], cancel: threading.Event
+        self,
+        inner: Sandbox,
+        locks: Sequence[Path],
+        *,
+        on_wait: Callable[[], None],
+        on_end_of_wait: Callable[[], None] = lambda: None,
+        cancel: threading.Event,
     ) -> None:
         self._inner = inner
         self._locks = locks
         self._on_wait = on_wait
+        self._on_end_of_wait = on_end_of_wait
         self._cancel = cancel
         self.name: str = inner.name
         self.promises: frozenset[Promise] = inner.promises
@@ -109,7 +124,7 @@ class DeviceLockSandbox:
         """As `Sandbox.run`, under the locks. A command that is cancelled while it waits never runs."""
         cancel = cancel or self._cancel
         try:
-            with hold_device(self._locks, on_wait=self._on_wait, cancel=cancel):
+            with hold_device(self._locks, on_wait=self._on_wait, on_end_of_wait=self._on_end_of_wait, cancel=cancel):
                 return self._inner.run(command, on_stderr=on_stderr, cancel=cancel)
         except WaitCancelled:
             return Completed(exit_code=None, stdout=b"", stderr=b"", wall_s=0.0, cancelled=True)

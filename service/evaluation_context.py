@@ -30,6 +30,8 @@ from tasks.weights_file import Weights
 
 _BESIDE_MEASURING_S = 240.0
 WAITING = "waiting for the device: another job measures on it"
+BEGINNING = "the device is free: beginning"
+SEARCHING = "at work on the device"
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,12 @@ class EvaluationContext:
             SandboxUnavailable: the sandbox cannot run anything.
         """
         try:
-            with hold_device(self.locks, on_wait=lambda: on_progress(WAITING), cancel=cancel.event):
+            with hold_device(
+                self.locks,
+                on_wait=lambda: on_progress(WAITING),
+                on_end_of_wait=lambda: on_progress(BEGINNING),
+                cancel=cancel.event,
+            ):
                 evaluation = evaluate(
                     self.task,
                     source,
@@ -317,7 +324,11 @@ def open_models(
     from agents.manual.model import ManualLLM
 
     sandbox = DeviceLockSandbox(
-        context.sandbox, context.locks, on_wait=lambda: on_progress(WAITING), cancel=cancel.event
+        context.sandbox,
+        context.locks,
+        on_wait=lambda: on_progress(WAITING),
+        on_end_of_wait=lambda: on_progress(SEARCHING),
+        cancel=cancel.event,
     )
     keys = {}
     if settings.api_key_file is not None:  # the Coder's; a Judge of another provider has its own variable

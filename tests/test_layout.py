@@ -278,10 +278,10 @@ ROOMS = {
     "service": {
         ".": "jobs",
         "batches": ". jobs submissions",
-        "cli": ". batches cli/commands client jobs views whole_models",
+        "cli": ". batches cli/commands client jobs transcripts views whole_models",
         "cli/commands": ". batches cli cli/remote client jobs mcp mock_llm submissions transcripts whole_models worker",
         "cli/remote": ". batches cli client jobs submissions views whole_models",
-        "client": ". batches jobs",
+        "client": ". batches jobs transcripts",
         "jobs": ".",
         "mcp": ". views",
         "mock_llm": ".",

@@ -17,6 +17,9 @@ NEEDS_TIMES = frozenset({"contrastive", "tree"})
 # Strategies whose prompts show profiles.
 SHOWS_PROFILES = frozenset({"judge", "tree", "tools", SCREEN_THEN_TIME})
 
+# Strategies whose first prompt says how many rounds there are: with another number every later prompt is another one.
+TELLS_ROUNDS = frozenset({"tools"})
+
 
 def open_strategy(name: str) -> Strategy:
     """The strategy of this name.

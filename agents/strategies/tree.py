@@ -106,12 +106,14 @@ def _expand(context: SearchContext, state: State) -> State:
     beam = choose_beam(rounds, state["exhausted"])
     if not beam:
         return {**state, "stop": Stop(StopReason.JUDGE, "the Judge sees no change worth a try on any branch")}
-    shares = [len(range(index, min(left, BEAM_WIDTH * CHILDREN), len(beam))) for index in range(len(beam))]
-    calls, number = [], first
-    for candidate, count in zip(beam, shares, strict=True):
-        if count:
-            calls.append(partial(_change, context, candidate, rounds, number, count))
-            number += count
+    # By turns, so that a job which goes on with more rounds numbers, and so finds in its record, those that it has.
+    wanted = range(first, first + min(left, BEAM_WIDTH * CHILDREN))
+    shares = [wanted[index :: len(beam)] for index in range(len(beam))]
+    calls = [
+        partial(_change, context, candidate, rounds, numbers)
+        for candidate, numbers in zip(beam, shares, strict=True)
+        if numbers
+    ]
     branches: list[Branch] = []
     exhausted, stop = set(state["exhausted"]), None
     for candidate, result in zip(beam, run_parallel(calls), strict=False):
@@ -121,6 +123,7 @@ def _expand(context: SearchContext, state: State) -> State:
         branches += result
         if not result:
             exhausted.add(candidate.outcome.candidate_hash)
+    branches.sort(key=lambda branch: branch.number)
     return {**state, "branches": tuple(branches), "exhausted": frozenset(exhausted), "stop": stop}
 
 
@@ -141,12 +144,12 @@ def _first_generation(context: SearchContext, first: int, left: int) -> tuple[Br
 
 
 def _change(
-    context: SearchContext, candidate: EvaluatedCandidate, rounds: tuple[Round, ...], first: int, count: int
+    context: SearchContext, candidate: EvaluatedCandidate, rounds: tuple[Round, ...], numbers: Sequence[int]
 ) -> list[Branch]:
-    """`count` changes of one candidate, each told of the ones before it; fewer if the Judge advises no more."""
+    """Changes of one candidate in rounds with these numbers, each told of those before; fewer if the Judge says so."""
     branches: list[Branch] = []
     request = "improve" if candidate.outcome.passed else "repair"
-    for number in range(first, first + count):
+    for number in numbers:
         parallel = tuple(Round(branch.number, branch.change, parent=candidate.round) for branch in branches)
         note = f"Another branch tries: {branches[-1].change} Advise another change." if branches else ""
         try:

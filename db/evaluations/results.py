@@ -1,6 +1,6 @@
 """What happened in a job: rounds, candidates, evaluations, LLM calls and events."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Select, and_, func, or_, select
@@ -13,6 +13,7 @@ from db.locks import lock_job
 from db.records import (
     MEASUREMENTS,
     CandidateRecord,
+    CostRecord,
     EvaluationRecord,
     EventRecord,
     JobStatus,
@@ -318,6 +319,13 @@ def list_new_events(session: Session, last_ids: Mapping[int, int]) -> list[tuple
     return found
 
 
+def last_events(session: Session, job_ids: Sequence[int], kinds: Sequence[str]) -> dict[int, EventRecord]:
+    """The last event of these kinds of each job that has one, by the id of the job."""
+    last = select(func.max(EventRow.id)).where(EventRow.job_id.in_(job_ids), EventRow.kind.in_(kinds))
+    query = select(EventRow).where(EventRow.id.in_(last.group_by(EventRow.job_id)))
+    return {row.job_id: _event_record(row) for row in session.scalars(query)}
+
+
 def last_event_id(session: Session, job_id: int) -> int:
     """The id of the last event of a job; 0 if it has none."""
     return session.scalar(select(func.max(EventRow.id)).where(EventRow.job_id == job_id)) or 0
@@ -338,6 +346,27 @@ def llm_usage(session: Session, job_id: int) -> tuple[float, int, int]:
     ).where(LlmCallRow.job_id == job_id)
     cost, prompt_tokens, completion_tokens = session.execute(query).one()
     return float(cost or 0.0), int(prompt_tokens), int(completion_tokens)
+
+
+def list_costs(
+    session: Session, platform: str, device: str, verdicts: Collection[str], *, limit: int
+) -> list[CostRecord]:
+    """What the newest evaluations on a device with these verdicts took, newest first."""
+    settings = EvaluationRow.result["provenance"]["settings"]
+    query = (
+        select(JobRow.task_id, EvaluationRow.result["cost_s"], settings["trial"])
+        .select_from(EvaluationRow)
+        .join(CandidateRow, EvaluationRow.candidate_id == CandidateRow.id)
+        .join(JobRow, CandidateRow.job_id == JobRow.id)
+        .where(EvaluationRow.platform == platform, EvaluationRow.device == device, EvaluationRow.verdict.in_(verdicts))
+        .order_by(EvaluationRow.created_at.desc())
+        .limit(limit)
+    )
+    return [
+        CostRecord(task_id, bool(trial), {name: s for name, s in cost_s.items() if isinstance(s, int | float)})
+        for task_id, cost_s, trial in session.execute(query)
+        if isinstance(cost_s, dict)
+    ]
 
 
 def list_noise(session: Session, platform: str, device: str, *, limit: int) -> list[Noise]:

@@ -137,16 +137,16 @@ def take_job(session: Session, job_id: int, attempt: int, owner: Owner, *, worke
     return bool(changed)
 
 
-def requeue_job(session: Session, job_id: int, *, worker_id: str | None = None) -> bool:
+def requeue_job(session: Session, job_id: int, *, worker_id: str | None = None, done: bool = False) -> bool:
     """Put a job back into the queue at its old position.
 
-    Without `worker_id` the job must be resumable; a request to cancel it is withdrawn. With `worker_id` it must be run
-    by that worker; a job that was asked to stop is cancelled instead.
+    Without `worker_id` the job must be resumable, or with `done` be done; a request to cancel it is withdrawn. With
+    `worker_id` it must be run by that worker; a job that was asked to stop is cancelled instead.
 
     Returns:
         False if the job is not in such a state.
     """
-    return bool(_requeue(session, JobRow.id == job_id, worker_id=worker_id))
+    return bool(_requeue(session, JobRow.id == job_id, worker_id=worker_id, done=done))
 
 
 def requeue_batch(session: Session, batch_id: int, *, final: Sequence[str]) -> int:
@@ -159,11 +159,11 @@ def requeue_batch(session: Session, batch_id: int, *, final: Sequence[str]) -> i
     return _requeue(session, (JobRow.batch_id == batch_id) & reason.not_in(final), worker_id=None)
 
 
-def _requeue(session: Session, which: ColumnElement[bool], *, worker_id: str | None) -> int:
+def _requeue(session: Session, which: ColumnElement[bool], *, worker_id: str | None, done: bool = False) -> int:
     values: dict[str, object] = {"status": JobStatus.QUEUED.value, "stop_reason": None, "finished_at": None}
     where: ColumnElement[bool]
     if worker_id is None:
-        where = JobRow.status.in_(RESUMABLE)
+        where = JobRow.status.in_((*RESUMABLE, JobStatus.DONE) if done else RESUMABLE)
         values["cancel_requested"] = False
     else:
         where = (JobRow.status == JobStatus.RUNNING.value) & (JobRow.worker_id == worker_id)

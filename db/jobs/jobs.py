@@ -118,8 +118,8 @@ def list_jobs(
     return [_record(job, task_head(task)) for job, task in session.execute(query)]
 
 
-def restart_job(session: Session, job_id: int, owner: Owner, *, sandbox: str) -> bool:
-    """Let `owner` run a job that can be resumed.
+def restart_job(session: Session, job_id: int, owner: Owner, *, sandbox: str, done: bool = False) -> bool:
+    """Let `owner` run a job that can be resumed; with `done` also one that is done and was given larger limits.
 
     Returns:
         False if the job cannot be resumed, or another process was faster.
@@ -127,7 +127,7 @@ def restart_job(session: Session, job_id: int, owner: Owner, *, sandbox: str) ->
     return _update(
         session,
         JobRow.id == job_id,
-        JobRow.status.in_(RESUMABLE),
+        JobRow.status.in_((*RESUMABLE, JobStatus.DONE) if done else RESUMABLE),
         status=JobStatus.RUNNING.value,
         sandbox=sandbox,
         worker_id=None,

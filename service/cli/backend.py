@@ -25,6 +25,8 @@ from service.database import opened_store
 from service.jobs import query
 from service.jobs.query import JobDetails
 from service.settings import Settings, load_settings
+from service.transcripts.calls import Entry, read_transcript
+from service.transcripts.redaction import known_secrets, without_secrets
 from service.views.leaderboard import leaderboard_page
 from service.whole_models.local import read_report
 from service.whole_models.report import report_json
@@ -44,6 +46,10 @@ class LocalBackend:
     def show_job(self, job_id: int) -> JobDetails:
         """A job with its rounds and its best candidate."""
         return query.show_job(self._store, job_id)
+
+    def transcript(self, job_id: int) -> list[Entry]:
+        """A job's calls and the events between them, without secrets."""
+        return without_secrets(read_transcript(self._store, job_id), known_secrets(self._settings))
 
     def cancel_job(self, job_id: int) -> JobRecord:
         """Cancel a job."""

@@ -14,11 +14,12 @@ from service.errors import BadRequest, Unavailable
 from service.evaluate import repeat_summary
 from service.jobs.memory import MEMORY, memory_counts
 from service.jobs.run import NOTHING_TO_WORK_WITH, JobReport
-from service.views.wording import tokens_of_job
+from service.views.wording import activity_line, tokens_of_job
 from tasks.outcomes import CHECK_RESULTS, GUARDED, RIGHT, TAGS, TRIAL, Clock, Verdict, check_result, clock_of, explain
 
 if TYPE_CHECKING:
     from db.records import JobRecord
+    from service.jobs.activity import Activity
     from service.jobs.memory import ToldMemory
     from service.jobs.run import JobReport
 
@@ -61,6 +62,12 @@ def show_report(report: "JobReport") -> None:
     if report.exported is not None:
         _verbatim(f"kernel     {report.exported.kernel}")
         _verbatim(f"report     {report.exported.report}")
+
+
+def show_activity(activity: "Activity | None") -> None:
+    """Print what a job is doing; nothing if it has ended."""
+    if activity is not None:
+        _line(f"now        {activity_line(activity)}")
 
 
 def show_spent(job: "JobRecord", unsettled_usd: float, unpriced_calls: int, summary: Mapping[str, Any]) -> None:

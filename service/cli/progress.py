@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from evaluator.phases import doing
 from service.cli.output import make_console, plain, ratio
 from tasks.outcomes import (
     DECISION_TEXTS,
@@ -86,6 +87,9 @@ class ProgressState:
                 return None
             case "step":
                 self.step = plain(data["text"])
+                return self.step
+            case "phase":  # of a server's job; one of this machine gives its steps
+                self.step = doing(plain(data["phase"]))
                 return self.step
             case "round_started":
                 self.step = ACTIVITIES.get(data["request"], data["request"])

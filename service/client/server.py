@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,18 @@ from service.batches.manage import BatchDetails, BatchLine
 from service.batches.results import Baseline, BatchJob, groups_of
 from service.client.http import SENDING, ApiClient
 from service.errors import BadRequest, ServiceError
+from service.jobs.activity import Activity, PhaseTime, Waiting
 from service.jobs.memory import NOTHING_TOLD, ToldMemory
 from service.jobs.query import JobDetails, JobEnd, RoundLine
 from service.settings import Settings
+from service.transcripts.calls import Entry
+from service.transcripts.render import entry_of_json
 from service.weights import read_state
 from tasks.task import Task
 
 MAX_PAGE = 1000
 _TASK_REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_TIMES = ("at", "created_at", "started_at", "finished_at", "retracted_at", "evaluated_at")
+_TIMES = ("at", "since", "created_at", "started_at", "finished_at", "retracted_at", "evaluated_at")
 
 
 @dataclass(frozen=True)
@@ -75,16 +78,29 @@ class ServerClient(ApiClient):
             best = _evaluation(self.json("GET", f"/evaluations/{job.best_evaluation_id}"))
         rounds = tuple(round_line(line) for line in found["rounds"])
         end = JobEnd(found["unsettled_usd"], found["summary"], found["unpriced_calls"])
-        told = ToldMemory.from_json(found["memory"]) if found.get("memory") else NOTHING_TOLD
-        return JobDetails(job, rounds, best, end, found.get("on_leaderboard", ""), told)
+        return JobDetails(
+            job,
+            rounds,
+            best,
+            end,
+            found.get("on_leaderboard", ""),
+            activity=_activity(found.get("activity")),
+            told=ToldMemory.from_json(found["memory"]) if found.get("memory") else NOTHING_TOLD,
+        )
 
     def cancel_job(self, job_id: int) -> JobRecord:
         """Cancel a job."""
         return _job(self.json("POST", f"/jobs/{job_id}/cancel"))
 
-    def resume_job(self, job_id: int) -> JobRecord:
-        """Queue a job again."""
-        return _job(self.json("POST", f"/jobs/{job_id}/resume"))
+    def resume_job(self, job_id: int, limits: Mapping[str, Any] | None = None) -> JobRecord:
+        """Queue a job again, with larger limits if some are given."""
+        return _job(self.json("POST", f"/jobs/{job_id}/resume", **({"json": dict(limits)} if limits else {})))
+
+    def transcript(self, job_id: int) -> list[Entry]:
+        """A job's calls and the events between them."""
+        return [
+            entry_of_json(each) for each in self.pages(f"/jobs/{job_id}/transcript", "entries", {"messages": "true"})
+        ]
 
     def export_job(self, job_id: int) -> tuple[str, str]:
         """The best candidate's kernel and its report."""
@@ -240,6 +256,17 @@ def _job(values: Mapping[str, Any]) -> JobRecord:
     task = TaskRecord(**_fields_of(TaskRecord, values["task"]) | {"source": ""})
     status = JobStatus(values["status"])
     return JobRecord(**_fields_of(JobRecord, values) | {"task": task, "owner": None, "status": status})
+
+
+def _activity(values: Mapping[str, Any] | None) -> Activity | None:
+    """What a job is doing; an older server does not say."""
+    if values is None:
+        return None
+    waiting = values["waiting"] and Waiting(**_fields_of(Waiting, values["waiting"]))
+    if waiting:
+        waiting = replace(waiting, held_by=tuple(waiting.held_by))
+    phases = tuple(PhaseTime(**_fields_of(PhaseTime, each)) for each in values["phases"])
+    return Activity(**_fields_of(Activity, values) | {"phases": phases, "waiting": waiting})
 
 
 def _model_run(values: Mapping[str, Any]) -> ModelRunHead:

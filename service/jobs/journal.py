@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -17,6 +18,7 @@ from db.store import Store
 from evaluator.evaluation import Comparison
 from service.jobs.liveness import require_owned
 from service.jobs.persistence import comparison_fields
+from service.jobs.phase_notes import PHASE, PhaseNotes
 from tasks.outcomes import NOT_JUDGED, RIGHT
 
 
@@ -55,6 +57,7 @@ class Journal:
         past: events that are stored already; a resumed job passes them again.
         owner: if given, nothing is written once another process has the job.
         write: performs a write, which may fail with a StoreError; it may try more than once.
+        where: what is noted of the place of the job's evaluations (`service.jobs.phase_notes.place_of`).
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Journal:
         *,
         owner: Owner | None = None,
         write: Callable[[Callable[[], None]], None] = lambda action: action(),
+        where: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._store = store
         self._job_id = job_id
@@ -74,6 +78,7 @@ class Journal:
         self._owner = owner
         self._write = write
         self._lock = threading.RLock()
+        self._phases = PhaseNotes(self._store_phase, where)
         self.round = 0
 
     def __call__(self, event: Event) -> None:
@@ -84,6 +89,8 @@ class Journal:
         """
         with self._lock:
             self.round = event.round
+            if event.kind in ("evaluation_started", "proof_started"):
+                self._phases.begin()
             own = event_identity(event)
             if own is not None and self._past[own] > 0:
                 self._past[own] -= 1
@@ -101,9 +108,16 @@ class Journal:
             self._keep_rows(session, event)
 
     def progress(self, text: str) -> None:
-        """Tell the observer what is going on, in a few words."""
+        """Tell the observer what is going on, in a few words, and store the phase that they tell of."""
         with self._lock:
+            self._phases.read_line(text)
             self._observer(Event("step", self.round, {"text": text}))
+
+    def _store_phase(self, data: Mapping[str, Any]) -> None:
+        with self._store.write() as session:
+            if self._owner is not None:
+                require_owned(session, self._job_id, self._owner)
+            results.add_event(session, self._job_id, PHASE, self.round, data)
 
     def _keep_rows(self, session: Session, event: Event) -> None:
         data: Mapping[str, Any] = event.data

@@ -20,6 +20,7 @@ from service.evaluation_context import EvaluationContext, open_evaluation_contex
 from service.jobs.batch_budget import allot_budget
 from service.jobs.export import Exported, check_target, export_job
 from service.jobs.journal import Observer
+from service.jobs.limits import check_limits, raisable, raise_limits
 from service.jobs.liveness import job_heartbeat, this_process
 from service.jobs.persistence import save_task
 from service.jobs.query import end_job, get_job, mark_dead_jobs, read_events
@@ -79,11 +80,21 @@ def optimize(
     return report
 
 
-def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, cancel: CancelToken) -> JobReport:
-    """Continue a job that was interrupted, cancelled or failed. Finished and paid work is not repeated.
+def resume(
+    job_id: int,
+    *,
+    limits: Mapping[str, Any] | None = None,
+    settings: Settings,
+    store: Store,
+    observe: Observer,
+    cancel: CancelToken,
+) -> JobReport:
+    """Continue a job that was interrupted, cancelled or failed, or one that is done and gets larger `limits`.
+
+    Finished and paid work is not repeated. `limits` are by their names in `service.jobs.limits.LIMITS`.
 
     Raises:
-        NotInStore, BadRequest: there is no such job, it is done, or another process runs it.
+        NotInStore, BadRequest: there is no such job, it is done, another process runs it, or a limit cannot be raised.
         SandboxUnavailable: there is no sandbox to continue in.
     """
     job = get_job(store, job_id)
@@ -91,7 +102,7 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
         raise BadRequest(f"job {job_id} is over a whole model; go on with `kernelwright models resume {job_id}`")
     if job.kind != "optimize":
         raise BadRequest(f"job {job_id} evaluated one candidate; there is nothing to resume, evaluate it again")
-    if job.status is JobStatus.DONE:
+    if job.status is JobStatus.DONE and not limits and not raisable(job):
         raise BadRequest(f"job {job_id} is done ({job.stop_reason}); `kernelwright jobs show {job_id}` shows it")
     if job.status is JobStatus.QUEUED:
         raise BadRequest(f"job {job_id} waits for a worker; `kernelwright worker --platform {job.platform}` starts one")
@@ -99,7 +110,10 @@ def resume(job_id: int, *, settings: Settings, store: Store, observe: Observer, 
     if "device" not in job.options or any(event.kind == "llm_call" and "key" not in event.data for event in events):
         raise BadRequest(f"job {job_id} was begun by an earlier version, whose calls cannot be replayed; start it anew")
     busy = BadRequest(f"job {job_id} is being worked on; `kernelwright jobs cancel {job_id}` stops it")
-    settings, claim = resumed_claim(job, settings, name=f"job {job_id}", busy=busy)
+    if limits or job.status is JobStatus.DONE:
+        with store.read() as session:
+            check_limits(session, job, limits or {})
+    settings, claim = resumed_claim(job, settings, name=f"job {job_id}", busy=busy, limits=limits or {})
     report = _claim_and_run(task_of(job), claim, settings=settings, store=store, observe=observe, cancel=cancel)
     assert report is not None, "`claim` returns a job or raises"
     return report
@@ -144,7 +158,9 @@ def new_claim(task: Task, settings: Settings, options: Mapping[str, Any], *, kin
     return add
 
 
-def resumed_claim(job: JobRecord, settings: Settings, *, name: str, busy: BadRequest) -> tuple[Settings, NewClaim]:
+def resumed_claim(
+    job: JobRecord, settings: Settings, *, name: str, busy: BadRequest, limits: Mapping[str, Any] | None = None
+) -> tuple[Settings, NewClaim]:
     """The settings of a job that ended early on this machine, and how it is claimed to go on here.
 
     Args:
@@ -152,13 +168,16 @@ def resumed_claim(job: JobRecord, settings: Settings, *, name: str, busy: BadReq
         settings: the settings.
         name: what errors call it.
         busy: the error if another process has it.
+        limits: larger limits that it gets, by their names in `service.jobs.limits.LIMITS`.
     """
 
     def claim(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
         if target.options_for(job, any_sandbox=True) is None:
             first = str(job.options["device"]).partition("\n")[0]
             raise BadRequest(f"{name} began on another kind of device, {first}; resume it on one like that")
-        if not jobs.restart_job(session, job.id, owner, sandbox=target.sandbox):
+        if limits:
+            raise_limits(session, job.id, limits)
+        if not jobs.restart_job(session, job.id, owner, sandbox=target.sandbox, done=bool(limits)):
             raise busy
         if allot_budget(session, job.id) <= 0:
             more = f"`kernelwright batch resume {job.batch_id} --budget-usd X` allows more"

@@ -15,9 +15,10 @@ from db.evaluations import results
 from db.jobs import batches, job_queue, jobs
 from db.leaderboard.standings import candidate_figure
 from db.locks import heartbeat_age_s
-from db.records import EvaluationRecord, JobRecord, JobStatus, Owner
+from db.records import EvaluationRecord, EventRecord, JobRecord, JobStatus, Owner
 from db.store import Store
 from db.tables import LOCAL_USER
+from service.jobs.activity import Activity, read_activity
 from service.jobs.liveness import LOST_AFTER_S, died_on_this_host, is_dead, runs_on_this_host
 from service.jobs.memory import NOTHING_TOLD, ToldMemory, read_told
 from service.jobs.pooled_figure import leaderboard_text
@@ -94,8 +95,8 @@ class JobEnd:
 class JobDetails:
     """A job, its rounds and its best candidate so far.
 
-    `on_leaderboard` is what the leaderboard says of that candidate, beyond `best`; empty if that is all. `told` is what
-    it was told of earlier jobs.
+    `on_leaderboard` is what the leaderboard says of that candidate, beyond `best`; empty if that is all. `activity` is
+    what it is doing, if it has not ended. `told` is what it was told of earlier jobs.
     """
 
     job: JobRecord
@@ -103,6 +104,7 @@ class JobDetails:
     best: EvaluationRecord | None
     end: JobEnd
     on_leaderboard: str = ""
+    activity: Activity | None = None
     told: ToldMemory = NOTHING_TOLD
 
 
@@ -158,11 +160,11 @@ def show_job(store: Store, job_id: int) -> JobDetails:
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
         on_leaderboard = "" if best is None else leaderboard_text(candidate_figure(session, best), best.id)
         judged = results.list_retracted(session, job_id)
-    events = read_events(store, job_id)
-    with store.read() as session:
-        told = read_told(session, events)
+        rows = results.list_events(session, job_id)
+        events = [Event(event.kind, event.round, event.data) for event in rows]
+        activity, told = read_activity(session, job, rows), read_told(session, events)
     lines = round_lines(events, None if best is None else best.candidate_hash, judged)
-    return JobDetails(job, lines, best, last_end(events), on_leaderboard, told)
+    return JobDetails(job, lines, best, last_end(events), on_leaderboard, activity, told)
 
 
 def cancel_job(
@@ -284,7 +286,11 @@ def load_resume_state(store: Store, job_id: int) -> tuple[list[Event], ResumeSta
 def worked_s(store: Store, job_id: int) -> float:
     """For how many seconds a job was run: from each start to its stop, or to the last event before the next start."""
     with store.read() as session:
-        events = results.list_events(session, job_id)
+        return time_worked_s(results.list_events(session, job_id))
+
+
+def time_worked_s(events: Sequence[EventRecord]) -> float:
+    """For how many seconds a job was run, by all of its events; see `worked_s`."""
     total_s, began, last, stopped = 0.0, None, None, False
     for event in events:
         if event.created_at is None or event.kind == WORKER_LOST:  # which is noticed later

@@ -31,6 +31,7 @@ from service.jobs.journal import Journal, Observer, is_better_record
 from service.jobs.liveness import job_lost, require_owned
 from service.jobs.memory import MEMORY, recall, told_memory
 from service.jobs.persistence import outcome_of, save_evaluation
+from service.jobs.phase_notes import place_of
 from service.jobs.prebuild import Prebuilder
 from service.jobs.query import cancel_requested, end_job, get_job, last_end, load_resume_state, read_events
 from service.jobs.spec import DEVICE_TEXT, prompts_of, spec_of, told_device_text
@@ -214,7 +215,7 @@ def run_claimed_job(
     with store.read() as session:
         job = jobs.get_job(session, job_id)
     events, resume_state = load_resume_state(store, job_id)
-    journal = Journal(store, job_id, observe, events, owner=owner, write=write)
+    journal = Journal(store, job_id, observe, events, owner=owner, write=write, where=place_of(context))
     journal.progress(f"job {job_id}: {context.task.id} in the {context.sandbox.name} sandbox")
     settings = context.settings
     told = told_device_text(job, begun=any(event.kind == "job_started" for event in events))

@@ -9,11 +9,12 @@ from sqlalchemy.orm import Session
 from agents.llm.models import BUILTIN_MODELS, is_builtin
 from db.accounts.audit import add_change_of_anothers
 from db.jobs import job_queue, jobs
-from db.records import PLAN_ONLY, RESUMABLE, JobRecord, JobStatus
+from db.records import PLAN_ONLY, JobRecord
 from db.store import Store
 from service.batches.manage import requeue_regions
-from service.errors import BadRequest, Conflict
+from service.errors import BadRequest
 from service.jobs.batch_budget import worst_paid_usd
+from service.jobs.limits import raise_limits
 from service.jobs.query import cancel_job
 from service.jobs.spec import for_provider, settings_of
 from service.settings import Settings, override
@@ -136,31 +137,47 @@ def cancel_for(principal: Principal, job_id: int, *, store: Store) -> JobRecord:
     )
 
 
-def resume_for(principal: Principal, job_id: int, *, settings: Settings, store: Store) -> JobRecord:
-    """Queue a job again that ended before it was done. Paid work is not repeated.
+def resume_for(
+    principal: Principal,
+    job_id: int,
+    *,
+    limits: Mapping[str, Any] | None = None,
+    settings: Settings,
+    store: Store,
+) -> JobRecord:
+    """Queue a job again that ended early, or that is done and gets larger limits. Paid work is not repeated.
+
+    Args:
+        principal: the user of the request.
+        job_id: the job.
+        limits: larger limits of the job, by their names in `service.jobs.limits.LIMITS`.
+        settings: the server's settings.
+        store: the store.
 
     Raises:
         NotInStore: there is none with this id.
         NotAllowed, QuotaExceeded: it is another user's, or the token has no room for it.
         Conflict: it is done, queued or running.
+        BadRequest: a limit cannot be raised so.
     """
     with store.read() as session:
         job = jobs.get_job(session, job_id)
-    wanted = None if job.kind == "evaluate" or job.options.get(PLAN_ONLY) else settings_of(job, settings)
-    priced = priced_models(principal, [wanted])
+    priced = priced_models(principal, [_wanted(job, settings)])
     with store.write() as session:
-        job = jobs.get_job(session, job_id)
-        require_owner(principal, job.user, f"job {job_id}", "resume")
-        if job.status is JobStatus.DONE:
-            raise Conflict(f"job {job_id} is done ({job.stop_reason}); submit a new one")
-        if job.status not in RESUMABLE:
-            raise Conflict(f"job {job_id} is {job.status} already")
+        require_owner(principal, jobs.get_job(session, job_id).user, f"job {job_id}", "resume")
+        job = raise_limits(session, job_id, limits or {})
+        wanted = _wanted(job, settings)
         check_quota(session, principal, [wanted], priced=priced, spent_usd=worst_paid_usd(session, job))
         require_weights(session, job.user, weights_named(job))
-        job_queue.requeue_job(session, job_id)
+        job_queue.requeue_job(session, job_id, done=bool(limits))
         if job.kind == "model":
             requeue_regions(session, job_id)
         add_change_of_anothers(
             session, actor=principal.actor, owner=job.user, action="job.resume", subject=f"job/{job_id}"
         )
         return jobs.get_job(session, job_id)
+
+
+def _wanted(job: JobRecord, settings: Settings) -> Settings | None:
+    """The settings of a job that is queued again; None for one that calls no model."""
+    return None if job.kind == "evaluate" or job.options.get(PLAN_ONLY) else settings_of(job, settings)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from db.evaluations import results
@@ -36,7 +37,7 @@ class LinkedCall:
     """One call of a model.
 
     `number` counts the job's calls from 1. `rejected` says why the reply could not be used. `key` is the call's key in
-    the ledger.
+    the ledger, and `at` is when the reply was there.
 
     `candidate` is None if the call led to no candidate. A Coder's reply leads to the best candidate of its round; a
     Judge's reply, to the best candidate that follows its advice; a reply with tool calls, to the best of the candidates
@@ -63,6 +64,7 @@ class LinkedCall:
     candidate: CandidateResult | None = None
     candidates: tuple[CandidateResult, ...] = ()
     key: str | None = None
+    at: datetime | None = None
 
 
 Entry = LinkedCall | EventRecord
@@ -143,11 +145,12 @@ class _CandidateLinks:
         self._candidates: dict[int, dict[str, CandidateResult]] = {}  # by round and hash
         self._rejected: dict[int, str] = {}
         self._facts: dict[int, Mapping[str, Any]] = {}
+        self._at: dict[int, datetime | None] = {}
 
     def add_call(self, index: int, event: EventRecord) -> None:
         role = str(event.data.get("role"))
         self._last[role, event.round] = index
-        self._facts[index] = event.data
+        self._facts[index], self._at[index] = event.data, event.created_at
         if role == "coder":
             self._coder = index
 
@@ -188,6 +191,7 @@ class _CandidateLinks:
             attempts=_whole(facts.get("attempts")) or 1,
             truncated=facts.get("truncated") is True,
             rejected=self._rejected.get(index),
+            at=self._at.get(index),
             candidates=next((of_round for of_round in rounds if len(of_round) > 1), ()),
             candidate=max(
                 candidate,

@@ -1,19 +1,19 @@
 """Renders a transcript as lines. Foreign text is wrapped or kept as it is, and never holds control characters."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
 from textwrap import wrap
 from typing import Any
 
 from agents.llm.models import is_builtin
-from agents.prompting.sections import parse, text_outside_sections
 from db.records import EventRecord
 from service.jobs.memory import MEMORY, memory_counts
 from service.jobs.query import REMEASURED
 from service.transcripts.calls import CandidateResult, Entry, LinkedCall
-from tasks.outcomes import NO_CANDIDATE, candidate_hash, clock_of, shown_untimed
+from service.transcripts.parts import AS_BEFORE, CallParts, Part, in_parts
+from tasks.outcomes import NO_CANDIDATE, clock_of, shown_untimed
 
 WIDTH = 80
 NO_TOKENS = "–"  # stands where the tokens of a compiler search would: it is no language model and has none
@@ -73,27 +73,13 @@ def clean(text: str) -> str:
 
 
 MAX_EVENT_CHARS = 160
-_LASTING = (
-    "device",
-    "platform",
-    "exemplar",
-    "known_kernels",
-    "known_lessons",
-    "reference",
-    "task",
-)  # the same in all prompts of a job
-_PROSE = ("platform", "note")
 
 
 def transcript(entries: Sequence[Entry]) -> Iterator[Line]:
     """The lines of a job's whole transcript."""
-    prompts: dict[str, _PromptState] = {}
-    shown = _JobState()
     last = ""
-    for entry in entries:
+    for entry in in_parts(entries):
         if isinstance(entry, EventRecord):
-            if entry.kind == "candidate":
-                shown.files.setdefault(str(entry.data.get("hash")), entry.round)
             line = event_line(entry)
             if line and line != last:
                 last = line
@@ -101,23 +87,41 @@ def transcript(entries: Sequence[Entry]) -> Iterator[Line]:
                 yield from wrapped("event", f"* {short}", indent="  ")
             continue
         yield Line("text", "")
-        yield from _call(entry, prompts.setdefault(entry.role, _PromptState()), shown)
+        yield from _call(entry)
 
 
 def transcript_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """The transcript for scripts: `{"entry": "call", …}` with all messages, and `{"entry": "event", …}`."""
-    return [
-        {"entry": "event", "kind": entry.kind, "round": entry.round, "data": dict(entry.data), "at": entry.created_at}
-        if isinstance(entry, EventRecord)
-        else {"entry": "call", **_call_json(entry)}
-        for entry in entries
-    ]
+    return [entry_json(entry) for entry in in_parts(entries)]
 
 
-def _call_json(call: LinkedCall) -> dict[str, Any]:
-    values = asdict(call)
-    candidate, variants = values.pop("candidate"), values.pop("candidates")
-    return {**values, "led": candidate, "variants": variants}
+def entry_json(entry: CallParts | EventRecord, *, messages: bool = True) -> dict[str, Any]:
+    """An entry for scripts. The `prompt` of a call is what is new in it; its `messages` are left out unless wanted."""
+    if isinstance(entry, EventRecord):
+        about = {"kind": entry.kind, "round": entry.round, "data": dict(entry.data), "at": entry.created_at}
+        return {"entry": "event", **about}
+    values = asdict(entry.call if messages else replace(entry.call, messages=()))
+    led, variants = values.pop("candidate"), values.pop("candidates")
+    prompt = [asdict(part) for part in entry.prompt]
+    return {"entry": "call", **values, "prompt": prompt, "led": led, "variants": variants}
+
+
+def entry_of_json(values: Mapping[str, Any]) -> Entry:
+    """The entry that `entry_json` gave, with all messages."""
+    at = datetime.fromisoformat(values["at"]) if isinstance(values["at"], str) else values["at"]
+    if values["entry"] == "event":
+        return EventRecord(0, values["kind"], values["round"], values["data"], at)
+    known = {each.name: values[each.name] for each in fields(LinkedCall) if each.name in values}
+    known |= {name: tuple(known[name]) for name in ("messages", "tool_calls")}
+    led = None if values["led"] is None else _result_of_json(values["led"])
+    return LinkedCall(
+        **known | {"at": at, "candidate": led, "candidates": tuple(map(_result_of_json, values["variants"]))}
+    )
+
+
+def _result_of_json(values: Mapping[str, Any]) -> CandidateResult:
+    known = {each.name: values[each.name] for each in fields(CandidateResult) if each.name in values}
+    return CandidateResult(**known | {"tags": tuple(known["tags"])})
 
 
 def event_line(event: EventRecord) -> str | None:
@@ -157,7 +161,7 @@ def event_line(event: EventRecord) -> str | None:
             return f"round {event.round}: measured again while the device was quiet: {data.get('verdict')}, {outcome}"
         case "candidate" | "evaluated" | "reply_rejected" | "round_done" | "llm_started" | "evaluation_started":
             return None
-        case "proof_started" | "proved":
+        case "proof_started" | "proved" | "phase":
             return None
     said = next((str(data[key]) for key in ("message", "reason", "detail", "text") if data.get(key)), "")
     return f"{event.kind} in round {event.round}{f': {said}' if said else ''}"
@@ -185,46 +189,26 @@ def result_line(candidate: CandidateResult) -> str:
     return shown + (f": {candidate.message}" if candidate.message else "")
 
 
-@dataclass
-class _JobState:
-    """The parts of the job that have been shown, in calls of any role."""
-
-    lasting: dict[str, str] = field(default_factory=dict)
-    files: dict[str, int] = field(default_factory=dict)  # hash of a candidate to the round that wrote it
-
-    def round_of(self, source: str) -> int | None:
-        """The round that wrote exactly this file."""
-        return self.files.get(candidate_hash(source))
-
-
-@dataclass
-class _PromptState:
-    """The parts of one role's prompts that have been shown."""
-
-    messages: tuple[Mapping[str, Any], ...] = ()
-    sections: dict[str, str] = field(default_factory=dict)
-    rest: set[str] = field(default_factory=set)
-    answer: tuple[str, list[Any]] | None = None  # text and tool calls of the last reply
-    number: int = 0
-
-
-def _call(call: LinkedCall, seen: _PromptState, shown: _JobState) -> Iterator[Line]:
+def _call(found: CallParts) -> Iterator[Line]:
+    call = found.call
     title = f"-- call {call.number}, round {call.round}: {call.role}, {call.purpose} "
     yield Line("heading", clean(title)[:WIDTH].ljust(WIDTH, "-"))
-    yield from wrapped("label", _cost_of(call))
-    yield from _prompt(call, seen, shown)
-    if call.reasoning:
-        yield label("reasoning", f"{len(call.reasoning)} characters")
-        yield from prose(call.reasoning)
-    yield label("reply", "cut off" if call.truncated else "")
-    yield from prose(call.reply or "(nothing)")
-    for tool_call in call.tool_calls:
-        yield from _tool_call(tool_call, shown)
+    yield from wrapped("label", cost_text(call))
+    for part in (*found.prompt, *found.said):
+        yield from _part(part)
     if call.rejected is not None:
         yield from wrapped("result", f"=> rejected: {call.rejected}", indent="   ")
     for candidate in call.candidates or ((call.candidate,) if call.candidate is not None else ()):
         yield from wrapped("result", f"=> {result_line(candidate)}", indent="   ")
-    seen.messages, seen.answer, seen.number = call.messages, (call.reply, [*call.tool_calls]), call.number
+
+
+def _part(part: Part) -> Iterator[Line]:
+    if part.label == AS_BEFORE:
+        yield from wrapped("label", f"[{AS_BEFORE}] {part.detail}")
+    elif part.label:
+        yield label(part.label, part.detail)
+    if part.text is not None:
+        yield from (prose if part.form == "prose" else verbatim)(part.text)
 
 
 def tokens_text(model: str, prompt: object, reply: object) -> str:
@@ -232,106 +216,10 @@ def tokens_text(model: str, prompt: object, reply: object) -> str:
     return f"{NO_TOKENS} tokens" if is_builtin(model) else f"{prompt} tokens in, {reply} out"
 
 
-def _cost_of(call: LinkedCall) -> str:
+def cost_text(call: LinkedCall) -> str:
+    """What a call cost: model, tokens, dollars, seconds."""
     reasoning = "" if call.reasoning_tokens is None else f", {call.reasoning_tokens} of them reasoning"
     tokens = tokens_text(call.model, call.prompt_tokens, call.completion_tokens) + reasoning
     cost = "price unknown" if call.cost_usd is None else f"${call.cost_usd:.4f}"
     attempts = f", {call.attempts} attempts" if call.attempts > 1 else ""
     return f"{call.model}: {tokens}, {cost}, {call.latency_s:.1f} s{attempts}"
-
-
-def _prompt(call: LinkedCall, seen: _PromptState, shown: _JobState) -> Iterator[Line]:
-    """The lines of a prompt, without the messages that the last prompt of this role began with, too."""
-    known = 0
-    for before, now in zip(seen.messages, call.messages, strict=False):
-        if before != now:
-            break
-        known += 1
-    if known:
-        which = "system" if known == 1 and call.messages[0].get("role") == "system" else f"its first {known} messages"
-        yield label("as before", which)
-    for message in call.messages[known:]:
-        role, content = str(message.get("role")), _content(message)
-        asked = message.get("tool_calls")
-        tool_calls = [*asked] if isinstance(asked, list | tuple) else []
-        if role == "assistant" and (content, tool_calls) == seen.answer:
-            yield label("assistant", f"the reply of call {seen.number}")
-            continue
-        sections = parse(content) if role == "user" else {}
-        if sections:
-            yield from _sections(content, sections, seen, shown)
-            continue
-        yield label(role)
-        yield from prose(content)
-        for tool_call in tool_calls:
-            yield from _tool_call(tool_call, shown)
-
-
-def _sections(content: str, sections: Mapping[str, str], seen: _PromptState, shown: _JobState) -> Iterator[Line]:
-    as_before = [name for name, body in sections.items() if name in _LASTING and shown.lasting.get(name) == body]
-    if as_before:
-        yield from wrapped("label", f"[as before] {', '.join(as_before)}")
-    for name, body in sections.items():
-        if name in as_before:
-            continue
-        number = shown.round_of(body) if name in ("candidate", "best") else None
-        if name in _LASTING:
-            shown.lasting[name] = body
-        if number is not None:
-            yield label(name, f"the file of round {number}")
-        elif seen.sections.get(name) == body:
-            yield label(name, "as before")
-        elif "\n" not in body and len(body) + len(name) + 3 <= WIDTH:
-            yield label(name, body)
-        elif name == "history":
-            yield from _history(body, seen.sections.get(name, ""))
-        else:
-            yield label(name)
-            yield from (prose if name in _PROSE else verbatim)(body)
-    seen.sections.update(sections)
-    rest = text_outside_sections(content)
-    if rest and rest not in seen.rest:
-        seen.rest.add(rest)
-        yield from prose(rest)
-
-
-def _history(body: str, before: str) -> Iterator[Line]:
-    """The lines of the history, without the rounds that the last prompt listed."""
-    try:
-        told, now = json.loads(before or "[]"), json.loads(body)
-    except (ValueError, RecursionError):
-        told, now = None, None
-    if not isinstance(told, list) or not isinstance(now, list) or not told or now[: len(told)] != told:
-        yield label("history")
-        yield from verbatim(body)
-        return
-    yield label("history", f"{len(told)} as before, and:")
-    yield from verbatim(json.dumps(now[len(told) :], ensure_ascii=False, indent=1))
-
-
-def _content(message: Mapping[str, Any]) -> str:
-    """A message's text. The content of a message in several parts is shown as JSON."""
-    content = message.get("content")
-    return content if isinstance(content, str) else json.dumps(content, default=str) if content else ""
-
-
-def _tool_call(tool_call: object, shown: _JobState) -> Iterator[Line]:
-    """The lines of a tool call with its arguments. Files among these are shown unchanged."""
-    inner = tool_call.get("function", tool_call) if isinstance(tool_call, Mapping) else tool_call
-    name, arguments = (inner.get("name"), inner.get("arguments")) if isinstance(inner, Mapping) else (inner, "")
-    try:
-        values = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError):
-        values = None
-    yield label("tool call", str(name))
-    if not isinstance(values, dict):
-        yield from verbatim(arguments if isinstance(arguments, str) else json.dumps(arguments, default=str))
-        return
-    files = {key: value for key, value in values.items() if isinstance(value, str) and "\n" in value}
-    if others := {key: value for key, value in values.items() if key not in files}:
-        yield from verbatim(json.dumps(others, ensure_ascii=False, default=str))
-    for key, text in files.items():
-        number = shown.round_of(text.rstrip() + "\n")
-        yield label(key, "" if number is None else f"the file of round {number}")
-        if number is None:
-            yield from verbatim(text)

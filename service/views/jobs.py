@@ -7,16 +7,17 @@ from typing import Any
 
 from agents.protocols import Event
 from db.evaluations import results
-from db.jobs import job_queue, jobs
+from db.jobs import jobs
 from db.leaderboard.standings import candidate_figure
 from db.records import OPEN, EvaluationRecord, EventRecord, JobRecord, JobStatus, Measurements
 from db.store import Store
 from evaluator.evaluation import noise_of
+from service.jobs.activity import Activity, read_activity
+from service.jobs.limits import LimitLine, limit_lines
 from service.jobs.memory import NOTHING_TOLD, ToldMemory, read_told
 from service.jobs.pooled_figure import leaderboard_text
 from service.jobs.query import RoundLine, mark_dead_jobs, round_lines
 from service.transcripts.render import event_line, tokens_text, variant_text
-from service.views.devices import PlatformLine, devices_view
 from service.views.evaluation import Ratio, number, ratio
 from service.views.wording import REMEDIES, STOPS, tokens_of_job
 from tasks.outcomes import UNRANKED, WALL, Clock, clock_of, is_ranked, is_reliable
@@ -107,9 +108,10 @@ class BestPoint:
 
 @dataclass(frozen=True)
 class JobView:
-    """A job in its present state. `ahead` counts the jobs before it in the queue; None unless the job is queued.
+    """A job in its present state.
 
     `on_leaderboard` is what the leaderboard says of the best candidate, beyond `best_ratio`; empty if that is all.
+    `limits` are those that it may be given more of, once it has ended; `activity` is what it does until then.
     `told` is what it was told of earlier jobs, and `evidence` the job and the candidate of each evaluation that this
     rests on, by its id.
     """
@@ -125,8 +127,8 @@ class JobView:
     curve: tuple[BestPoint, ...]
     stop_words: str
     remedy: str
-    ahead: int | None
-    platform: PlatformLine | None
+    limits: tuple[LimitLine, ...]
+    activity: Activity | None
     last_event: int
     told: ToldMemory = NOTHING_TOLD
     evidence: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -212,17 +214,13 @@ def job_view(store: Store, job_id: int) -> JobView:
         best = None if job.best_evaluation_id is None else results.get_evaluation(session, job.best_evaluation_id)
         on_leaderboard = "" if best is None else leaderboard_text(candidate_figure(session, best), best.id)
         judged = results.list_retracted(session, job_id)
-        ahead = job_queue.count_queued_before(session, job_id) if job.status is JobStatus.QUEUED else None
-    with store.read() as session:
+        activity = read_activity(session, job, events)
         told = read_told(session, [Event(event.kind, event.round, event.data) for event in events])
         evidence = results.list_places(session, sorted(told.memory.evidence))
     rounds = _rounds(events, None if best is None else best.candidate_hash, judged)
     log = [line for event in events if (line := _log_line(event)) is not None]
     measurements = None if best is None else best.measurements
     reason = job.stop_reason or ""
-    platform = None
-    if job.status is JobStatus.QUEUED:
-        platform = next((each for each in devices_view(store).platforms if each.name == job.platform), None)
     best_in = {event.round for event in events if event.kind == "best"}
     best_in |= {each.line.number for each in rounds if each.line.best}
     return JobView(
@@ -239,8 +237,8 @@ def job_view(store: Store, job_id: int) -> JobView:
         curve=_curve(rounds, best_in),
         stop_words=STOPS.get(reason, reason),
         remedy=REMEDIES.get(reason, ""),
-        ahead=ahead,
-        platform=platform,
+        limits=limit_lines(job, events),
+        activity=activity,
         last_event=events[-1].id if events else 0,
         told=told,
         evidence=evidence,

@@ -2,6 +2,7 @@
 
 from agents.llm.models import only_builtin
 from db.records import JobRecord
+from service.jobs.activity import Activity, Waiting
 from service.transcripts.render import NO_TOKENS
 
 STOPS = {
@@ -36,6 +37,36 @@ REMEDIES = {
     "sandbox_unavailable": "Run `kernelwright doctor` on the worker's machine, put right what it names, and resume.",
     "error": "Resume the job; if it fails again, report it with the message above.",
 }
+
+LIMIT_NAMES = {
+    "rounds": "Rounds",
+    "budget_usd": "Dollars",
+    "budget_tokens": "Tokens",
+    "budget_s": "Seconds",
+    "budget_evaluations": "Evaluations",
+}
+"""What pages call the limits of a job."""
+
+
+def activity_line(activity: Activity) -> str:
+    """What a job is doing, for how long and whom it waits for, as one line."""
+    place = f"round {activity.round}: " if activity.round else ""
+    proof = ", the best candidate once more at full precision" if activity.proof else ""
+    usually = f" of usually {activity.usual_s:.0f} s" if activity.usual_s else ""
+    return f"{place}{activity.doing}{proof}, {activity.elapsed_s:.0f} s{usually}{_waiting_text(activity.waiting)}"
+
+
+def _waiting_text(waiting: Waiting | None) -> str:
+    if waiting is None:
+        return ""
+    held = ", ".join(map(str, waiting.held_by))
+    has = f"job{'' if len(waiting.held_by) == 1 else 's'} {held} {'has' if len(waiting.held_by) == 1 else 'have'} it"
+    parts = [f"{waiting.ahead} before it"]
+    if waiting.workers is not None:
+        parts.append(f"{waiting.workers} workers alive")
+    if waiting.held_by:
+        parts.append(f"{has}{f' ({waiting.doing})' if waiting.doing else ''}")
+    return f"; {', '.join(parts)}"
 
 
 def tokens_of_job(job: JobRecord) -> str:

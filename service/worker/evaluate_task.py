@@ -8,9 +8,11 @@ from db.errors import StoreError
 from db.evaluations import results
 from db.jobs import jobs, workers
 from db.records import JobRecord, JobStatus
+from evaluator.phases import STARTING
 from service.cancellation import Cancelled, CancelToken, cancel_when
 from service.evaluation_context import EvaluationContext
 from service.jobs.persistence import save_evaluation
+from service.jobs.phase_notes import PHASE, PhaseNotes, place_of
 from service.jobs.spec import settings_of, task_of
 from service.worker.context import WorkerContext
 from service.worker.retry import retry_store
@@ -51,11 +53,23 @@ def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], c
         weights=retry_store(lambda: worker.weights.of(job), cancel),
         shape_group=arguments.get("shape_group", job.options.get("shape_group")),
     )
+
+    def note(data: Mapping[str, Any]) -> None:
+        with worker.store.write() as session:
+            results.add_event(session, job_id, PHASE, int(arguments["round"]), data)
+
+    phases = PhaseNotes(note, place_of(context))
+    phases.note(STARTING)
+
+    def progress(text: str) -> None:
+        log.info("evaluation: %s", text, extra=about)
+        phases.read_line(text)
+
     with cancel_when(lambda: _ended(worker, job_id), cancel, "cancelled", changes=worker.changes):
         try:
             evaluation = context.evaluate(
                 source,
-                on_progress=lambda text: log.info("evaluation: %s", text, extra=about),
+                on_progress=progress,
                 cancel=cancel,
                 profile=bool(arguments.get("profile")),
                 trial=bool(arguments.get("trial")),

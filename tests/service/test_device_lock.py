@@ -17,7 +17,7 @@ from evaluator.platforms.cpu.platform import CpuPlatform
 from sandbox.base import Completed
 from service.cancellation import CancelToken, cancel_when
 from service.device_lock import WaitCancelled, hold_device, lock_paths
-from service.evaluation_context import WAITING, EvaluationContext
+from service.evaluation_context import BEGINNING, WAITING, EvaluationContext
 from service.jobs.liveness import is_dead, this_process
 from service.jobs.persistence import outcome_of
 from service.settings import load_settings
@@ -114,7 +114,7 @@ def test_what_an_evaluation_took_leaves_out_the_wait_for_the_device(tmp_path):
     evaluation = context.evaluate(GOOD, on_progress=told.append, cancel=CancelToken())
     elapsed_s = time.monotonic() - begun
     wait_for(child)
-    assert told == [WAITING]
+    assert told == [WAITING, BEGINNING]
     outcome = outcome_of(evaluation, platform, candidate_hash="c", evaluation_id="e")
     assert Answering.took_s <= outcome.took_s < elapsed_s - 0.5
 

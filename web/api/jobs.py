@@ -8,13 +8,14 @@ from fastapi import APIRouter, Query, Response
 from db.records import JobStatus
 from service.errors import Conflict
 from service.jobs.export import kernel_text, report_text
+from service.jobs.limits import given_limits
 from service.jobs.query import get_job, list_jobs, show_job
 from service.submissions.jobs import cancel_for, resume_for, submit_for
 from service.tasks import find_task
 from service.version import program_version
 from tasks.load import task_from_source
 from web.api.parameters import Cursor, IdempotencyKey, JobId, Limit, ModelName, TaskRef
-from web.api.schemas.jobs import Job, JobOfTask, JobPage, JobRequest, JobWhole
+from web.api.schemas.jobs import Job, JobOfTask, JobPage, JobRequest, JobWhole, LargerLimits
 from web.dependencies import Deps
 from web.problems import problems
 from web.security.identity import Submitter, Viewer
@@ -82,9 +83,13 @@ def cancel(job_id: JobId, deps: Deps, principal: Submitter) -> Job:
 
 
 @router.post("/{job_id}/resume", responses=problems(404, 409))
-def resume(job_id: JobId, deps: Deps, principal: Submitter) -> Job:
-    """Put a job that ended early back into the queue. Work that is done and paid for is not repeated."""
-    return Job.of(resume_for(principal, job_id, settings=deps.settings, store=deps.store))
+def resume(job_id: JobId, deps: Deps, principal: Submitter, body: LargerLimits | None = None) -> Job:
+    """Put a job back into the queue that ended early, or that is done by a limit and gets a larger one.
+
+    Work that is done and paid for is not repeated. Limits are totals over all runs of the job.
+    """
+    limits = {} if body is None else given_limits(body.model_dump())
+    return Job.of(resume_for(principal, job_id, limits=limits, settings=deps.settings, store=deps.store))
 
 
 @router.get(

@@ -19,12 +19,27 @@ from web.api import (
     models,
     status,
     tasks,
+    transcripts,
     weights,
 )
 from web.problems import Problem
 
 PREFIX = "/api/v1"
-_MODULES = (status, tasks, jobs, events, candidates, evaluations, leaderboard, batches, models, weights, devices, audit)
+_MODULES = (
+    status,
+    tasks,
+    jobs,
+    transcripts,
+    events,
+    candidates,
+    evaluations,
+    leaderboard,
+    batches,
+    models,
+    weights,
+    devices,
+    audit,
+)
 
 
 def add_to(app: FastAPI) -> None:

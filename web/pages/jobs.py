@@ -3,18 +3,21 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from db.errors import NotInStore
 from db.records import EvaluationRecord, JobStatus
+from service.errors import BadRequest
 from service.jobs.export import kernel_text, report_text
 from service.jobs.query import JobDetails, RoundLine, show_job
+from service.settings import Settings, override
 from service.submissions.access import Principal, may_change
 from service.submissions.jobs import cancel_for, resume_for
 from service.version import program_version
 from service.views.evaluation import Ratio
 from service.views.jobs import JobView, job_list, job_view
+from service.views.wording import LIMIT_NAMES
 from web.dependencies import Dependencies, Deps
 from web.pages.parameters import Before, CsrfChecked, JobId
 from web.pages.render import speedup_bars
@@ -23,6 +26,7 @@ from web.security.identity import Submitter, Viewer
 
 router = APIRouter(prefix="/jobs", include_in_schema=False)
 
+_Number = Annotated[str, Form(max_length=40)]
 _STATUSES = tuple(status.value for status in JobStatus)
 
 
@@ -64,10 +68,41 @@ def cancel(deps: Deps, principal: Submitter, job_id: JobId) -> RedirectResponse:
 
 
 @router.post("/{job_id}/resume", dependencies=[CsrfChecked])
-def resume(deps: Deps, principal: Submitter, job_id: JobId) -> RedirectResponse:
-    """Put a job back into the queue."""
-    resume_for(principal, job_id, settings=deps.settings, store=deps.store)
+def resume(
+    deps: Deps,
+    principal: Submitter,
+    job_id: JobId,
+    rounds: _Number = "",
+    budget_usd: _Number = "",
+    budget_tokens: _Number = "",
+    budget_s: _Number = "",
+    budget_evaluations: _Number = "",
+) -> RedirectResponse:
+    """Put a job back into the queue, with larger limits if the form gives some."""
+    given = {
+        "rounds": rounds,
+        "budget_usd": budget_usd,
+        "budget_tokens": budget_tokens,
+        "budget_s": budget_s,
+        "budget_evaluations": budget_evaluations,
+    }
+    limits = {name: _number(deps.settings, name, text.strip()) for name, text in given.items() if text.strip()}
+    resume_for(principal, job_id, limits=limits, settings=deps.settings, store=deps.store)
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
+
+
+def _number(settings: Settings, name: str, text: str) -> float:
+    """A limit from a form.
+
+    Raises:
+        BadRequest: it is no number that a job may have.
+    """
+    try:
+        wanted = float(text) if name in ("budget_usd", "budget_s") else int(text)
+    except ValueError as error:
+        raise BadRequest(f"{name}: give a number (not {text[:40]!r})") from error
+    checked: float = getattr(override(settings, **{name: wanted}), name)
+    return checked
 
 
 @router.get("/{job_id}/best.py")
@@ -113,6 +148,7 @@ def _context(view: JobView, principal: Principal) -> dict[str, Any]:
         "ratio_of": _ratio,
         "curve": curve,
         "may_change": may_change(principal, view.job.user),
+        "limit_names": LIMIT_NAMES,
     }
 
 

@@ -4,10 +4,11 @@ import { drawAll, drop } from "./charts.js";
 import { patchChildren } from "./patch.js";
 
 const live = document.getElementById("live");
-const QUIET = new Set(["step", "llm_started", "llm_call", "llm_fault", "evaluation_started", "proof_started"]);
-const KINDS = ["job_started", "round_started", "llm_started", "llm_fault", "llm_call", "llm_failed", "reply_rejected", "candidate", "evaluation_started", "evaluated", "proof_started", "proved", "advice", "best", "round_done", "job_stopped", "ended", "remeasured", "step", "status", "end"];
+const QUIET = new Set(["step", "llm_started", "llm_call", "llm_fault"]);
+const KINDS = ["job_started", "round_started", "llm_started", "llm_fault", "llm_call", "llm_failed", "reply_rejected", "candidate", "evaluation_started", "phase", "evaluated", "proof_started", "proved", "advice", "best", "round_done", "job_stopped", "ended", "remeasured", "step", "status", "end"];
 const WAIT_MS = 300;
 const POLL_MS = 5000;
+const COUNT_MS = 500;
 const SHARE = 4; // of the time, at most a quarter goes into asking: a large batch takes long to show
 let timer = null;
 let polling = null;
@@ -15,6 +16,23 @@ let ticking = null;
 let busy = false;
 let again = false;
 let tookMs = [0, 0]; // the last two answers
+let shownAt = performance.now(); // when the page's elapsed times were true
+let counting = null;
+
+function span(seconds) { // as the server writes it
+  if (seconds < 60) return seconds < 10 ? `${seconds.toFixed(1)} s` : `${Math.round(seconds)} s`;
+  const whole = Math.round(seconds);
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${String(whole % 60).padStart(2, "0")} s`;
+  return `${Math.floor(whole / 3600)} h ${String(Math.floor(whole / 60) % 60).padStart(2, "0")} min`;
+}
+
+function count() { // what takes time goes on between two answers of the server
+  for (const each of live.querySelectorAll("[data-elapsed]")) {
+    const seconds = Number(each.dataset.elapsed) + (performance.now() - shownAt) / 1000;
+    if (each.nodeName === "PROGRESS") each.value = Math.min(seconds, each.max);
+    else each.textContent = span(seconds);
+  }
+}
 
 function soon(ms = WAIT_MS) {
   // One slow answer may be an accident (the first one of a server, say); two are not.
@@ -41,6 +59,7 @@ function put(html) {
   const before = live.querySelector("#log");
   const atEnd = !before || before.scrollHeight - before.scrollTop - before.clientHeight < 40;
   const focused = live.contains(document.activeElement) ? document.activeElement : null;
+  shownAt = performance.now();
   patchChildren(live, new DOMParser().parseFromString(html, "text/html").body, drop);
   const log = live.querySelector("#log");
   if (log && atEnd) log.scrollTop = log.scrollHeight;
@@ -77,6 +96,7 @@ function start() {
   source.onmessage = told;
   for (const kind of KINDS) source.addEventListener(kind, told);
   source.onerror = () => { polling ??= setInterval(refresh, POLL_MS); };
+  counting ??= setInterval(count, COUNT_MS);
   if (live.dataset.everyMs) ticking = setInterval(refresh, Number(live.dataset.everyMs)); // what ages by itself
 }
 
@@ -85,7 +105,8 @@ function stop() {
   source = null;
   clearInterval(polling);
   clearInterval(ticking);
-  polling = ticking = null;
+  clearInterval(counting);
+  polling = ticking = counting = null;
 }
 
 const log = live.querySelector("#log");

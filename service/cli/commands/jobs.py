@@ -36,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("list", epilog="Example: kernelwright jobs list --all")(list_)
     group.command(epilog="Example: kernelwright jobs show 7 --transcript | less")(show)
     group.command(epilog="Example: kernelwright jobs cancel 7")(cancel)
-    group.command(epilog="Example: kernelwright jobs resume 7")(resume)
+    group.command(epilog="Example: kernelwright jobs resume 7 --budget-usd 2")(resume)
     group.command(epilog="Example: kernelwright jobs export 7 --out best.py")(export)
     group.command(epilog='Example: kernelwright jobs retract 3f2c… --reason "measured with a broken fan"')(retract)
     group.command(epilog='Example: kernelwright jobs restore 3f2c… --reason "the fan was not to blame"')(restore)
@@ -88,7 +88,7 @@ def show(
 ) -> None:
     """Show a job: its rounds, and its best candidate so far."""
     from service.cli.backend import open_backend
-    from service.cli.job_output import show_evaluation, show_spent, show_told
+    from service.cli.job_output import show_activity, show_evaluation, show_spent, show_told
     from service.cli.output import plain, print_table, ratio
 
     if transcript:
@@ -102,7 +102,9 @@ def show(
         rounds = [asdict(line) for line in details.rounds]
         end = asdict(details.end) | {"summary": dict(details.end.summary)}
         shown = {"job": job_json(job), "rounds": rounds, "best": best, "on_leaderboard": details.on_leaderboard}
-        print_json({"schema": "kernelwright.job/1", **shown, **end, "memory": details.told.to_json()})
+        activity = None if details.activity is None else asdict(details.activity)
+        shown |= {"activity": activity, "memory": details.told.to_json()}
+        print_json({"schema": "kernelwright.job/1", **shown, **end})
         return
     why = "" if job.stop_reason in (None, job.status.value) else f" ({job.stop_reason})"
     print(
@@ -110,6 +112,7 @@ def show(
     )
     if job.error:
         print(plain(job.error))
+    show_activity(details.activity)
     show_spent(job, details.end.unsettled_usd, details.end.unpriced_calls, details.end.summary)
     show_told(job, details.told)
     if details.rounds:
@@ -131,20 +134,10 @@ def show(
 
 
 def _show_transcript(job_id: int, server: str | None, *, as_json: bool) -> None:
-    from service.database import open_store
-    from service.errors import BadRequest
-    from service.jobs.query import get_job
-    from service.settings import load_settings
-    from service.transcripts.calls import read_transcript
+    from service.cli.backend import open_backend
 
-    settings = load_settings(server=server)
-    if settings.server is not None:
-        raise BadRequest("--transcript: is read from this machine's store alone; leave out --server")
-    store = open_store(settings)
-    try:
-        job, entries = get_job(store, job_id), read_transcript(store, job_id)
-    finally:
-        store.close()
+    with open_backend(server) as backend:
+        job, entries = backend.show_job(job_id).job, backend.transcript(job_id)
     show_transcript(job, entries, as_json=as_json)
 
 
@@ -184,25 +177,46 @@ def cancel(job_id: JobId, server: Server = None, as_json: Json = False) -> None:
         print(f"job {job_id} is {job.status}")
 
 
-def resume(job_id: JobId, sandbox: SandboxName = None, server: Server = None, as_json: Json = False) -> int:
-    """Resume a job that was interrupted, cancelled or failed. Nothing that it did and paid for is repeated."""
+def resume(
+    job_id: JobId,
+    rounds: Annotated[int | None, typer.Option(help="Go on to so many rounds in all.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Go on to so many dollars for models in all.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Go on to so many tokens in all.")] = None,
+    budget_s: Annotated[float | None, typer.Option(help="Go on to so many seconds of work in all.")] = None,
+    budget_evaluations: Annotated[int | None, typer.Option(help="Go on to so many evaluations in all.")] = None,
+    sandbox: SandboxName = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> int:
+    """Resume a job that was interrupted, cancelled or failed, or that ended on a limit and gets a larger one.
+
+    Nothing that it did and paid for is repeated. Limits count what all runs of the job have used.
+    """
     from service.cancellation import CancelToken, cancel_on_signals
     from service.cli.job_output import finish
     from service.cli.progress import show_progress
     from service.database import open_store
+    from service.jobs.limits import given_limits
     from service.jobs.local import resume as run
     from service.settings import load_settings
 
-    settings = load_settings(sandbox=sandbox, server=server)
+    asked = {
+        "rounds": rounds,
+        "budget_usd": budget_usd,
+        "budget_tokens": budget_tokens,
+        "budget_s": budget_s,
+        "budget_evaluations": budget_evaluations,
+    }
+    settings, limits = load_settings(sandbox=sandbox, server=server, **asked), given_limits(asked)
     if settings.server is not None:
         from service.cli.remote.jobs import resume_at_server
 
-        return resume_at_server(job_id, settings, as_json=as_json)
+        return resume_at_server(job_id, limits, settings, as_json=as_json)
     store = open_store(settings)
     cancel = CancelToken()
     try:
         with cancel_on_signals(cancel), show_progress(f"Going on with job {job_id}") as observe:
-            report = run(job_id, settings=settings, store=store, observe=observe, cancel=cancel)
+            report = run(job_id, limits=limits, settings=settings, store=store, observe=observe, cancel=cancel)
     finally:
         store.close()
     return finish(report, cancel, as_json=as_json)

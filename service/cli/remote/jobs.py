@@ -74,14 +74,14 @@ def optimize_at_server(
         return _follow(server, job, f"Optimizing {op} at {server.server}", settings, out, as_json=as_json)
 
 
-def resume_at_server(job_id: int, settings: Settings, *, as_json: bool) -> int:
-    """Have a server resume a job, and follow it.
+def resume_at_server(job_id: int, limits: Mapping[str, Any], settings: Settings, *, as_json: bool) -> int:
+    """Have a server resume a job, with larger limits if some are given, and follow it.
 
     Raises:
         BadRequest, Unavailable: the server refuses, or does not answer.
     """
     with open_server(settings) as server:
-        job = server.resume_job(job_id)
+        job = server.resume_job(job_id, limits)
         return _follow(server, job, f"Going on with job {job_id} at {server.server}", settings, None, as_json=as_json)
 
 

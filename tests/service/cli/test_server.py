@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.protocols import Event
 from db.evaluations import results
 from db.jobs import job_queue, jobs, model_runs
 from db.jobs.weights import list_weights
@@ -804,3 +805,45 @@ def test_an_archive_that_is_packed_in_a_way_of_its_own_is_not_unpacked(method):
 def test_what_is_no_archive_is_said():
     with pytest.raises(Unavailable, match="cannot be read"):
         read_archive(b"PK no archive")
+
+
+def test_the_transcript_of_a_servers_job_looks_as_it_does_here(tmp_path, monkeypatch, capsys):
+    with opened(tmp_path) as web, listening(web) as address:
+        made = Seeded(web.store)
+        job = made.start("one")
+        for number in (1, 2):
+            made.round(job, number, evaluation("passed", speedup=1.5), best=number == 1)
+        monkeypatch.setenv("KERNELWRIGHT_DATABASE_URL", f"sqlite:///{tmp_path / 'web.db'}")
+        for options in ([], ["--json"]):
+            here = printed(capsys, "jobs", "show", job, "--transcript", *options)
+            assert printed(capsys, "jobs", "show", job, "--transcript", *options, "--server", address) == here
+        assert "call 3, round 2" in printed(capsys, "jobs", "show", job, "--transcript", "--server", address)
+
+
+def test_what_a_servers_job_is_doing_is_shown(tmp_path, capsys):
+    with opened(tmp_path) as web, listening(web) as address:
+        made = Seeded(web.store)
+        holds, job = made.start("holds"), made.start("waits")
+        for each in (holds, job):
+            made.journal(each)(Event("evaluation_started", 1, {"hash": "e" * 64}))
+        with web.store.write() as session:
+            results.add_event(session, holds, "phase", 1, {"phase": "timing", "device": "d", "places": ["a"]})
+        said = " ".join(printed(capsys, "jobs", "show", job, "--server", address).split())
+        assert "now round 1: waiting in the queue for the device, 0 s; 0 before it, job" in said
+        assert f"job {holds} has it (timing)" in said
+        assert json.loads(printed(capsys, "jobs", "show", holds, "--json", "--server", address))["activity"][
+            "phase"
+        ] == ("timing")
+
+
+def test_larger_limits_are_the_servers_to_refuse(tmp_path, capsys):
+    with opened(tmp_path) as web, listening(web) as address:
+        made = Seeded(web.store)
+        job = made.start("spent")
+        made.round(job, 1, evaluation("passed", speedup=1.5), best=True)
+        made.end(job, JobStatus.DONE, "budget")
+        there = ["--server", address]
+        assert "--budget-usd" in one_line(capsys, "jobs", "resume", job, *there, status=2)
+        low = one_line(capsys, "jobs", "resume", job, "--budget-usd", "0.01", *there, status=2)
+        assert "has used $0.025 already" in low
+        assert "--rounds" in one_line(capsys, "jobs", "resume", job, "--rounds", "0", *there, status=2)

@@ -10,7 +10,8 @@ import uvicorn
 from playwright.sync_api import expect, sync_playwright
 
 from agents.protocols import Event
-from db.jobs import workers
+from db.evaluations import results
+from db.jobs import jobs, workers
 from db.jobs.batches import add_batch
 from db.records import JobStatus
 from db.tables import JobRow
@@ -136,6 +137,8 @@ def all_paths(made):
         "/nothing",
     )
     yield from (f"/jobs/{made.jobs[name]}" for name in ("done", "running", "queued", "failed", "hostile"))
+    yield from (f"/jobs/{made.jobs[name]}/transcript?fold=none" for name in ("done", "hostile", "running"))
+    yield f"/jobs/{made.jobs['hostile']}/transcript/1"
     yield from (candidate_path(made, "done", 4), candidate_path(made, "work", 1), candidate_path(made, "hostile", 1))
     yield f"{candidate_path(made, 'done', 4)}?against=reference"
     yield f"{candidate_path(made, 'hostile', 2)}?against={made.candidates[made.jobs['hostile']][1]}"
@@ -315,6 +318,66 @@ def test_a_job_is_watched_live_from_its_first_round_to_its_end(opened, made):
     expect(page.locator("#state")).to_contain_text("Found 3.50× over eager")
     expect(page).to_have_title(re.compile(r"^\[done\]"))
     assert page.evaluate("window.stayed") is True
+
+
+def test_an_evaluation_is_watched_live_phase_by_phase(opened, made):
+    holds, job_id = made.start("holds"), made.start("phases")
+    where = {"device": "AMD EPYC, 2 cores", "places": ["a"]}
+
+    def phase(job, name, number=1):
+        with made.store.write() as session:
+            results.add_event(session, job, "phase", number, {"phase": name, **where})
+
+    for each in (holds, job_id):
+        made.journal(each)(Event("proof_started", 1, {"hash": f"{each:064x}"}))
+    phase(holds, "timing")
+    page = opened(f"/jobs/{job_id}")
+    expect(page.locator("#step")).to_contain_text("waiting in the queue for the device")
+    expect(page.locator("#doing")).to_contain_text(f"The device is held by job {holds} (timing).")
+    made.end(holds, JobStatus.CANCELLED, "cancelled")
+    for name in ("starting", "building"):
+        phase(job_id, name)
+    expect(page.locator("#step")).to_contain_text("building the candidate")
+    expect(page.locator(".phases [aria-current]")).to_contain_text("building")
+    bar = page.locator("progress")
+    assert float(bar.get_attribute("max")) > 10  # what earlier evaluations on this device took
+    expect(page.locator("#doing")).to_contain_text("of usually")
+    before = bar.evaluate("each => each.value")
+    page.wait_for_function("before => document.querySelector('progress').value > before + 0.9", arg=before)
+    phase(job_id, "timing")
+    expect(page.locator(".phases [aria-current]")).to_contain_text("timing")
+    expect(page.locator(".phases li").first).to_contain_text("queued")
+    made.end(job_id, JobStatus.CANCELLED, "cancelled")
+    expect(page.locator("#doing")).to_have_count(0)
+
+
+def test_a_transcript_is_read_without_scripts_from_a_candidate_to_the_whole_call(opened, made):
+    page = opened(candidate_path(made, "done", 4), java_script_enabled=False)
+    page.get_by_role("link", name="How it was written").click()
+    page.wait_for_url(re.compile(r"/transcript\?page=1#call-\d+$"))
+    call = page.locator(f"details{re.search('#call-[0-9]+$', page.url)[0]}")
+    assert call.get_attribute("open") is None
+    call.locator("> summary").click()
+    expect(call.locator(".said-by")).to_be_visible()
+    call.get_by_role("link", name="the whole call, as it was sent").click()
+    expect(page.locator("h1")).to_contain_text("coder")
+    page.get_by_role("link", name="What models said").click()
+    page.get_by_role("link", name="Unfold all").click()
+    assert page.locator("details.call:not([open])").count() == 0
+
+
+def test_a_job_that_ended_on_its_budget_goes_on_with_more_from_its_page(opened, made):
+    job_id = made.start("spent")
+    made.round(job_id, 1, seeded_store.evaluation("passed", speedup=1.5), best=True)
+    made.end(job_id, JobStatus.DONE, "budget")
+    page = opened(f"/jobs/{job_id}")
+    page.fill("#more-budget_usd", "5.5")
+    page.get_by_role("button", name="Go on with more").click()
+    expect(page.locator("#state")).to_contain_text("Waits for a worker")
+    job = get_job(made.store, job_id)
+    assert (job.status, job.options["budget_usd"]) == (JobStatus.QUEUED, 5.5)
+    with made.store.write() as session:
+        jobs.request_cancel(session, job_id)
 
 
 def test_a_page_that_lost_the_server_catches_up_when_it_is_back(chromium, made, tmp_path):

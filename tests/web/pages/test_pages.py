@@ -154,6 +154,8 @@ def test_every_page_is_whole_also_over_an_empty_store(fresh, path):
 def every_page(made):
     yield from PAGES
     yield from (f"/jobs/{job_id}" for name, job_id in made.jobs.items() if "/" not in name)
+    yield from (f"/jobs/{made.jobs[name]}/transcript?fold=none" for name in ("done", "hostile", "queued", "running"))
+    yield f"/jobs/{made.jobs['done']}/transcript/1"
     yield from (candidate_path(made, name, 1) for name in ("done", "work", "hostile"))
     yield f"{candidate_path(made, 'hostile', 2)}?against={made.candidates[made.jobs['hostile']][1]}"
     yield f"/batches/{made.batches['second']}?against={made.batches['first']}"

@@ -114,6 +114,18 @@ class JobChoices(BaseModel):
     )
 
 
+class LargerLimits(BaseModel):
+    """Larger limits of a job that goes on: totals over all of its runs. Those that are left out stay as they are."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"budget_usd": 2.0}]})
+
+    rounds: Annotated[int, Field(ge=1, le=1000)] | None = None
+    budget_usd: Amount | None = None
+    budget_tokens: Count | None = None
+    budget_s: Amount | None = None
+    budget_evaluations: Count | None = None
+
+
 class RunOptions(JobChoices):
     """The options of what is queued on its own."""
 
@@ -256,6 +268,40 @@ class Round(Variant):
         return cls.model_validate(asdict(line))
 
 
+class PhaseState(BaseModel):
+    """A phase of an evaluation. Those that are to come have no `elapsed_s`."""
+
+    name: str = Field(examples=["timing"])
+    doing: str = Field(description="What is done in it, in words.")
+    now: bool
+    elapsed_s: float | None
+    usual_s: float | None = Field(description="The median of earlier evaluations on this device.")
+
+
+class WaitState(BaseModel):
+    """Why nothing happens."""
+
+    ahead: int = Field(description="How many jobs, or evaluations of other jobs, are served before.")
+    held_by: list[int] = Field(description="Jobs that have what it waits for, five at most.")
+    doing: str = Field(description="What the first of them does, in words.")
+    workers: int | None = Field(description="Workers alive that could take the job; null: it does not wait for one.")
+
+
+class ActivityState(BaseModel):
+    """What a job that has not ended is doing."""
+
+    phase: str = Field(description="`model`, or the phase of an evaluation; `queued` and `waiting` are waits.")
+    doing: str = Field(description="That in words.")
+    since: datetime | None = Field(description="When the phase began.")
+    elapsed_s: float = Field(description="The evaluation so far without its waits, the call so far, or the wait.")
+    usual_s: float | None = Field(description="How long that usually takes, by the median of earlier ones.")
+    round: int
+    candidate_hash: str | None
+    proof: bool = Field(description="It is a measurement at full precision.")
+    phases: list[PhaseState]
+    waiting: WaitState | None
+
+
 class JobWhole(BaseModel):
     """A job, its rounds and its best candidate so far: the object that `jobs show --json` prints."""
 
@@ -270,6 +316,9 @@ class JobWhole(BaseModel):
     unsettled_usd: float
     unpriced_calls: int = Field(description="The number of calls without a known price, which `cost_usd` leaves out.")
     summary: dict[str, Any] = Field(description="Figures of the strategy, such as pass_at_k.")
+    activity: ActivityState | None = Field(
+        description="What it is doing; null: it has ended, or is between two things."
+    )
     memory: dict[str, Any] = Field(
         description="What the job was told of earlier ones: `mode`, `kernels` and `lessons`, each with the ids of its"
         " evaluations, and which of these were `retracted` since."
@@ -287,5 +336,6 @@ class JobWhole(BaseModel):
             unsettled_usd=details.end.unsettled_usd,
             unpriced_calls=details.end.unpriced_calls,
             summary=dict(details.end.summary),
+            activity=None if details.activity is None else ActivityState.model_validate(asdict(details.activity)),
             memory=details.told.to_json(),
         )
