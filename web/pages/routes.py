@@ -2,7 +2,7 @@
 
 from fastapi import FastAPI, Request, Response
 
-from web.pages import batches, candidates, devices, jobs, leaderboard, login, models, submit, tasks
+from web.pages import batches, candidates, devices, jobs, leaderboard, login, models, overview, submit, tasks
 from web.pages.render import assets
 from web.pages.render.render import page
 from web.problems import Problem
@@ -24,7 +24,7 @@ _HEADINGS = {
 def add_to(app: FastAPI) -> None:
     """Add the pages. `app.state.error_page` shows errors on them."""
     app.state.error_page = error_page
-    for module in (assets, leaderboard, submit, jobs, candidates, tasks, batches, models, devices, login):
+    for module in (assets, overview, leaderboard, submit, jobs, candidates, tasks, batches, models, devices, login):
         app.include_router(module.router)
 
 
