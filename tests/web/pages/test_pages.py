@@ -1002,7 +1002,17 @@ def test_what_is_not_there_is_told_on_a_page_of_the_same_design(fresh, path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/jobs/x", "/jobs/0", "/?page=-1", "/leaderboard?page=-1", "/jobs?before=0", "/models/0", "/models/x", "/models?before=0"]
+    "path",
+    [
+        "/jobs/x",
+        "/jobs/0",
+        "/?page=-1",
+        "/leaderboard?page=-1",
+        "/jobs?before=0",
+        "/models/0",
+        "/models/x",
+        "/models?before=0",
+    ],
 )
 def test_an_address_that_makes_no_sense_is_refused_on_a_page(fresh, path):
     page = fresh.get(path)
