@@ -308,7 +308,7 @@ def _roofline(view: EvaluationView) -> list[str]:
     what = {"memory": "how fast memory moves its bytes", "cache": "how fast caches move its bytes"}.get(
         found.bound, "how fast the device calculates"
     )
-    sentences = [f"What bounds it is {what}. It reaches {found.fraction:.0%} of that limit."]
+    sentences = [f"What bounds it is {what}. It reaches {_percent(found.fraction)} of that limit."]
     if took is not None:
         sentences[0] += f" A call takes {took:.4g} {clock.unit}, and could not take less than {found.limit_ms:.4g}."
     if found.bytes_moved and found.achieved_gb_per_s and found.bound != "compute":
@@ -332,7 +332,7 @@ def _calls(calls: Mapping[str, Any]) -> list[str]:
         return []
     threads = number(calls.get("threads_used"))
     busy = [
-        f"{share:.0%}" for each in _sequence(calls.get("thread_busy_shares"))[:8] if (share := number(each)) is not None
+        _percent(share) for each in _sequence(calls.get("thread_busy_shares"))[:8] if (share := number(each)) is not None
     ]
     used = "" if threads is None else f" on {threads:.0f} thread{'' if threads == 1 else 's'}"
     shares = f", busy {', '.join(busy)} of the time" if busy else ""
@@ -343,7 +343,7 @@ def _time(regions: Sequence[Regions]) -> list[str]:
     found = []
     for each in regions:
         first = each.shares[0]
-        found.append(f"{each.title}: {first.share:.0%} is {one_line(first.name, 80)}.")
+        found.append(f"{each.title}: {_percent(first.share)} is {one_line(first.name, 80)}.")
     return found
 
 
@@ -370,6 +370,10 @@ def _of_resources(resources: Sequence[Resources]) -> list[str]:
         return ["None of its kernels spills registers on the GPUs that it was compiled for."]
     worst = max(spilling, key=lambda each: each.spilled)
     return [f"{one_line(worst.kernel, 60)} spills registers on {worst.architecture}: memory takes their place."]
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"
 
 
 def _amount(value: float) -> str:

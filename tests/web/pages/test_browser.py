@@ -4,6 +4,7 @@ import re
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -56,7 +57,9 @@ def serving(store, port=0):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     store = open_store(load_settings(data_dir=tmp_path_factory.mktemp("browser")))
-    yield seeded_store.seed(store)
+    seeded = seeded_store.seed(store)
+    seeded_store.profiled_job(seeded)
+    yield seeded
     store.close()
 
 
@@ -126,6 +129,7 @@ def candidate_path(made, job, number):
 def all_paths(made):
     yield from (
         "/",
+        "/leaderboard",
         "/submit",
         "/jobs",
         "/tasks",
@@ -137,6 +141,7 @@ def all_paths(made):
     )
     yield from (f"/jobs/{made.jobs[name]}" for name in ("done", "running", "queued", "failed", "hostile"))
     yield from (candidate_path(made, "done", 4), candidate_path(made, "work", 1), candidate_path(made, "hostile", 1))
+    yield from ("/tasks/local/mish", candidate_path(made, "profiled", 1))
     yield f"{candidate_path(made, 'done', 4)}?against=reference"
     yield f"{candidate_path(made, 'hostile', 2)}?against={made.candidates[made.jobs['hostile']][1]}"
     yield f"/batches/{made.batches['second']}?against={made.batches['first']}"
@@ -385,9 +390,8 @@ def test_one_slow_answer_does_not_keep_the_next_news_waiting(opened, made):
 
 
 def test_the_leaderboard_is_filtered_and_sorted(opened):
-    page = opened("/")
+    page = opened("/leaderboard")
     page.select_option("#f-model", "openai/some-model")
-    page.get_by_role("button", name="Filter").click()
     expect(page.locator("tbody tr")).to_have_count(4)
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Over eager")
     values = [float(text.rstrip("×")) for text in page.locator("tbody .speed strong").all_inner_texts()]
@@ -400,7 +404,6 @@ def test_the_leaderboard_is_filtered_and_sorted(opened):
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Cost")
     assert "model=openai%2Fsome-model" in page.url
     page.select_option("#f-suite", "starter")
-    page.get_by_role("button", name="Filter").click()
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Cost")
     page.get_by_role("link", name="Clear").click()
     expect(page.locator("tbody tr")).not_to_have_count(4)
@@ -415,7 +418,7 @@ def test_two_candidates_are_compared(opened, made):
 
 
 def test_tables_are_stacked_on_a_phone_and_stay_tables_for_those_who_listen(opened):
-    page = opened("/", viewport=PHONE)
+    page = opened("/leaderboard", viewport=PHONE)
     row = page.get_by_role("row").nth(1)
     assert row.evaluate("each => getComputedStyle(each).display") == "grid"
     assert page.get_by_role("columnheader").count() == 9
@@ -423,14 +426,14 @@ def test_tables_are_stacked_on_a_phone_and_stay_tables_for_those_who_listen(open
 
 
 def test_the_leaderboard_can_be_sorted_on_a_phone(opened):
-    page = opened("/", viewport=PHONE)
+    page = opened("/leaderboard", viewport=PHONE)
     page.get_by_role("link", name="Roofline").click()
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Roofline")
     expect(page.get_by_role("link", name="Over compile")).to_be_in_viewport()
 
 
 def test_exports_are_saved(opened):
-    page = opened("/")
+    page = opened("/leaderboard")
     with page.expect_download() as saved:
         page.get_by_role("link", name="CSV").click()
     assert saved.value.suggested_filename == "leaderboard.csv"
@@ -621,3 +624,49 @@ def test_the_devices_page_follows_the_server_through_its_absence(chromium, tmp_p
     finally:
         page.close()
         store.close()
+
+
+# On a narrow phone
+
+NARROW = {"width": 390, "height": 844}
+CLIPPED = (Path(__file__).parent / "clipped_text.js").read_text()
+ALL_OPEN = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+
+
+@pytest.mark.parametrize("width", [390, 360])
+def test_on_a_phone_nothing_is_cut_off_and_no_word_breaks(opened, made, width):
+    page = opened("/", viewport=NARROW | {"width": width})
+    faults = {}
+    for path in all_paths(made):
+        page.goto(path)
+        page.evaluate(ALL_OPEN)
+        drawn(page)
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            faults.setdefault(path, []).append("the page scrolls sideways")
+        if found := page.evaluate(CLIPPED):
+            faults.setdefault(path, []).extend(found)
+    assert faults == {}
+
+
+ADD = """([tag, text, style]) => {
+  const node = document.createElement(tag);
+  if (tag === "select") node.append(new Option(text));
+  else node.textContent = text;
+  document.querySelector("main").append(node);
+  Object.assign(node.style, style);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("tag", "text", "style", "said"),
+    [
+        ("p", "cut off at its end", {"width": "4em", "overflow": "hidden", "whiteSpace": "nowrap"}, "cut off: P"),
+        ("p", "unbreakable", {"width": "2em"}, "broken: unbreakable"),
+        ("p", "outside", {"position": "relative", "left": "300px", "width": "200px"}, "beyond the edge: P"),
+        ("select", "a name that is long", {"width": "5em"}, "cut off: : a name that is long"),
+    ],
+)
+def test_text_that_is_cut_off_or_broken_is_noticed(opened, tag, text, style, said):
+    page = opened("/devices", viewport=NARROW)
+    page.evaluate(ADD, [tag, text, style])
+    assert any(each.startswith(said) for each in page.evaluate(CLIPPED))
