@@ -26,6 +26,7 @@ MOST_CANDIDATES = 2_000
 """Of a task's candidates the newest are listed, at most so many."""
 
 _MOST_TARGETS = 200
+_TIER = 5  # the place of `worth` among the columns that are read
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,6 @@ class OverviewEntry:
     speedup_compile: float | None
     speedup_compile_low: float | None
     speedup_compile_high: float | None
-    tags: tuple[str, ...]
     evaluations: int
     passed: int
     pooled: int
@@ -130,7 +130,7 @@ def list_entries(session: Session, target: Target, filters: OverviewFilters) -> 
         *(row.suite, row.task, row.source_hash, row.category, row.model, row.worth, row.rank),
         *(row.speedup, row.speedup_low, row.speedup_high),
         *(row.speedup_compile, row.speedup_compile_low, row.speedup_compile_high),
-        *(row.tags, row.evaluations, row.passed, row.pooled, row.job_id, row.candidate_hash, row.cost_usd),
+        *(row.evaluations, row.passed, row.pooled, row.job_id, row.candidate_hash, row.cost_usd),
     )
     query = (
         select(*columns, CandidateRow.created_at)
@@ -140,10 +140,11 @@ def list_entries(session: Session, target: Target, filters: OverviewFilters) -> 
         .order_by(row.task, row.source_hash, row.place)
         .limit(MOST_ENTRIES)
     )
+    tiers = {int(tier): tier for tier in Tier}
     found = []
     for each in session.execute(query):
-        values = list(each)
-        values[5], values[13] = Tier(values[5]), tuple(values[13])
+        values: list[Any] = list(each)
+        values[_TIER] = tiers[values[_TIER]]
         found.append(OverviewEntry(*values))
     return found
 

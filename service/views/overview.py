@@ -10,11 +10,11 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from db.evaluations.tasks import names_with_several_sources
 from db.leaderboard.overview import (
@@ -233,32 +233,42 @@ def overview(store: Store, query: OverviewQuery) -> Overview:
         targets = tuple(TargetChoice(target_key(each), each) for each in list_targets(session))
         chosen = next((each for each in targets if each.key == query.target), targets[0] if targets else None)
         entries = [] if chosen is None else list_entries(session, chosen.target, filters)
-    by_task = [list(group) for _, group in groupby(entries, key=lambda each: (each.task, each.source_hash))]
-    models = _models(entries, query.over)
+    measured = [_Measured(each, ranked_ratio(each, query.over)) for each in entries]
+    by_task = [
+        list(group) for _, group in groupby(measured, key=lambda each: (each.entry.task, each.entry.source_hash))
+    ]
+    models = _models(measured)
     columns = tuple(line.model for line in _most_tried(models))
     pages = max(1, -(-len(by_task) // ROWS))
     page = min(max(query.page, 1), pages)
     shown = by_task[ROWS * (page - 1) : ROWS * page]
     with store.read() as session:
-        several = names_with_several_sources(session, {group[0].task for group in shown})
-    best = [found for group in by_task if (found := _best(group, query.over)) is not None]
+        several = names_with_several_sources(session, {group[0].entry.task for group in shown})
+    best = [found for group in by_task if (found := _best(group)) is not None]
     return Overview(
         targets=targets,
         target="" if chosen is None else chosen.key,
         over=query.over,
         models=tuple(models),
         columns=columns,
-        rows=tuple(_row(group, columns, several, query.over) for group in shown),
+        rows=tuple(_row(group, columns, several) for group in shown),
         tasks=len(by_task),
         page=page,
         pages=pages,
         solved=len(best),
         faster=sum(_is_faster(each) for each in best),
-        best_mean=_mean(math.log(each.value) for each in best) if best else None,
-        bins=_bins([each.value for each in best]),
-        progress=_progress(by_task, query.over),
+        best_mean=_mean([math.log(each.value) for each in best]) if best else None,
+        bins=bins_of([each.value for each in best]),
+        progress=_progress(by_task),
         cut=len(entries) >= MOST_ENTRIES,
     )
+
+
+class _Measured(NamedTuple):
+    """An entry with its speedup, if it counts."""
+
+    entry: OverviewEntry
+    ratio: Ratio | None
 
 
 def target_key(target: Target) -> str:
@@ -278,26 +288,25 @@ def ranked_ratio(entry: OverviewEntry, over: Over) -> Ratio | None:
     return found if found is not None and found.value > 0 else None
 
 
-def _best(group: Sequence[OverviewEntry], over: Over) -> Ratio | None:
-    ratios = [found for each in group if (found := ranked_ratio(each, over)) is not None]
-    return max(ratios, key=lambda each: each.value, default=None)
+def _best(group: Sequence[_Measured]) -> Ratio | None:
+    return max((each.ratio for each in group if each.ratio is not None), key=lambda each: each.value, default=None)
 
 
 def _is_faster(found: Ratio) -> bool:
     return (found.value if found.low is None else found.low) > 1
 
 
-def _models(entries: Sequence[OverviewEntry], over: Over) -> list[ModelLine]:
-    by_model: dict[str, list[OverviewEntry]] = {}
-    for entry in entries:
-        by_model.setdefault(entry.model, []).append(entry)
-    lines = [_model_line(model, own, over) for model, own in by_model.items()]
+def _models(measured: Sequence[_Measured]) -> list[ModelLine]:
+    by_model: dict[str, list[_Measured]] = {}
+    for each in measured:
+        by_model.setdefault(each.entry.model, []).append(each)
+    lines = [_model_line(model, own) for model, own in by_model.items()]
     lines.sort(key=lambda line: (-line.mean, -line.ranked, line.model))
-    return [ModelLine(**{**vars(line), "number": number}) for number, line in enumerate(lines, 1)]
+    return [replace(line, number=number) for number, line in enumerate(lines, 1)]
 
 
-def _model_line(model: str, own: Sequence[OverviewEntry], over: Over) -> ModelLine:
-    found = [(each, shown) for each in own if (shown := ranked_ratio(each, over)) is not None]
+def _model_line(model: str, own: Sequence[_Measured]) -> ModelLine:
+    found = [(each.entry, each.ratio) for each in own if each.ratio is not None]
     values = sorted(shown.value for _, shown in found)
     logs = [math.log(value) for value in values]
     costs = {each.job_id: each.cost_usd for each, _ in found}
@@ -317,13 +326,14 @@ def _model_line(model: str, own: Sequence[OverviewEntry], over: Over) -> ModelLi
     )
 
 
-def _mean(logs: Iterable[float]) -> float:
+def _mean(logs: Sequence[float]) -> float:
     return math.exp(statistics.fmean(logs))
 
 
 def _spread(values: Sequence[float]) -> Spread:
     """Quartiles between the values, as for a whole population (R's type 7)."""
-    lower, middle, upper = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    several = values if len(values) > 1 else (*values, *values)
+    lower, middle, upper = statistics.quantiles(several, n=4, method="inclusive")
     return Spread(values[0], lower, middle, upper, values[-1])
 
 
@@ -332,10 +342,10 @@ def _most_tried(models: Sequence[ModelLine]) -> list[ModelLine]:
     return sorted(chosen, key=lambda line: line.number)
 
 
-def _row(group: Sequence[OverviewEntry], columns: Sequence[str], several: Iterable[str], over: Over) -> TaskRow:
-    first = group[0]
+def _row(group: Sequence[_Measured], columns: Sequence[str], several: Container[str]) -> TaskRow:
+    first = group[0].entry
     name = first.task.removeprefix(f"{first.suite}/")
-    by_model = {each.model: _cell(each, over) for each in group}
+    by_model = {each.entry.model: _cell(each.entry, each.ratio) for each in group}
     ambiguous = first.suite == LOCAL_SUITE or first.task in several
     return TaskRow(first.suite, name, first.source_hash, ambiguous, tuple(by_model.get(each) for each in columns))
 
@@ -343,8 +353,7 @@ def _row(group: Sequence[OverviewEntry], columns: Sequence[str], several: Iterab
 _WORDS = {Tier.UNRANKED: "no rank", Tier.TRIED: "only tried", Tier.NONE_PASSED: "none passed"}
 
 
-def _cell(entry: OverviewEntry, over: Over) -> Cell:
-    found = ranked_ratio(entry, over)
+def _cell(entry: OverviewEntry, found: Ratio | None) -> Cell:
     if found is None:
         return Cell(entry, None, None, False, _WORDS.get(entry.tier, "not timed"))
     low, high = (found.value if end is None else end for end in (found.low, found.high))
@@ -352,7 +361,7 @@ def _cell(entry: OverviewEntry, over: Over) -> Cell:
     return Cell(entry, found, level, entry.rank == 1, "")
 
 
-def _bins(values: Sequence[float]) -> tuple[Bin, ...]:
+def bins_of(values: Sequence[float]) -> tuple[Bin, ...]:
     """All bins between the outermost that hold something; none without values."""
     counted = Counter(sum(value >= edge for edge in BIN_EDGES) for value in values)
     edges = (None, *BIN_EDGES, None)
@@ -361,13 +370,13 @@ def _bins(values: Sequence[float]) -> tuple[Bin, ...]:
     return tuple(Bin(edges[at], edges[at + 1], counted[at]) for at in range(min(counted), max(counted) + 1))
 
 
-def _progress(by_task: Sequence[Sequence[OverviewEntry]], over: Over) -> tuple[Progress, ...]:
+def _progress(by_task: Sequence[Sequence[_Measured]]) -> tuple[Progress, ...]:
     """Day by day, from the kernels that stand on the leaderboard now and the day on which each was written."""
     steps = [
-        (entry.written_at, number, found)
+        (each.entry.written_at, number, each.ratio)
         for number, group in enumerate(by_task)
-        for entry in group
-        if entry.written_at is not None and (found := ranked_ratio(entry, over)) is not None
+        for each in group
+        if each.entry.written_at is not None and each.ratio is not None
     ]
     steps.sort(key=lambda step: step[0])
     best: dict[int, float] = {}

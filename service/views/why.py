@@ -332,7 +332,9 @@ def _calls(calls: Mapping[str, Any]) -> list[str]:
         return []
     threads = number(calls.get("threads_used"))
     busy = [
-        _percent(share) for each in _sequence(calls.get("thread_busy_shares"))[:8] if (share := number(each)) is not None
+        _percent(share)
+        for each in _sequence(calls.get("thread_busy_shares"))[:8]
+        if (share := number(each)) is not None
     ]
     used = "" if threads is None else f" on {threads:.0f} thread{'' if threads == 1 else 's'}"
     shares = f", busy {', '.join(busy)} of the time" if busy else ""

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from service.views.overview import OverviewQuery, overview, overview_choices
+from service.views.overview import Over, OverviewQuery, overview, overview_choices
 from web.dependencies import Deps
 from web.pages.render import overview_charts
 from web.pages.render.render import page
@@ -32,7 +32,7 @@ def show(
     number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
 ) -> HTMLResponse:
     """The overview. `on` is the key of a target, `q` a text to look for."""
-    baseline = "compile" if over == "compile" else "eager"
+    baseline: Over = "compile" if over == "compile" else "eager"
     text = None if q is None else q.strip()
     view = overview(deps.store, OverviewQuery(on, suite, category, dtype, model, text, baseline, number))
     known = overview_choices(deps.store)

@@ -16,7 +16,9 @@ LEFT, RIGHT, TOP, BOTTOM = 40, 10, 10, 36
 
 _RATIOS = (0.125, 0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35, 1.5, 1.75, 2, 2.5, 3, 4, 6, 8, 12, 16, 32, 64, 256, 1024)
 _MOST_TICKS = 7
-_DOT = 15  # dots that would cover each other stand side by side
+_APART = 17.0  # between the middles of numbers
+_RINGS = 6
+_LEAST_DOLLARS = 1e-6  # less is drawn as this
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,12 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Dot:
-    """A model in the picture of costs; `number` is its number in the list of models."""
+    """A model in the picture of costs: its place, and where its number (that in the list of models) stands."""
 
     x: float
     y: float
+    number_x: float
+    number_y: float
     number: int
     label: str
 
@@ -121,27 +125,39 @@ def costs(models: Sequence[ModelLine]) -> Costs | None:
     known = [(line, dollars) for line in models if (dollars := line.usd_per_task) is not None]
     if not known:
         return None
-    paid = [math.log10(dollars) for _, dollars in known if dollars > 0]
+    paid = [math.log10(max(dollars, _LEAST_DOLLARS)) for _, dollars in known if dollars > 0]
     any_free = len(paid) < len(known)
     left = LEFT + (44 if any_free else 14)
     low, high = (min(paid), max(paid)) if paid else (0.0, 0.0)
-    low, high = (low, high) if high - low > 1 else (low - 0.5, high + 0.5)
+    low, high = (low, high) if high - low > 0.5 else (low - 0.25, high + 0.25)
     free = LEFT + 20 if any_free else None
 
     def x(dollars: float) -> float:
         if not dollars > 0:
             return LEFT + 20
-        return left + (math.log10(dollars) - low) / (high - low) * (WIDTH - RIGHT - 14 - left)
+        return left + (math.log10(max(dollars, _LEAST_DOLLARS)) - low) / (high - low) * (WIDTH - RIGHT - 14 - left)
 
     y, y_ticks = _ratio_axis([line.mean for line, _ in known])
     dots: list[Dot] = []
     for line, dollars in known:
         at, up = _r(x(dollars)), y(line.mean)
-        while any(abs(dot.x - at) < _DOT and abs(dot.y - up) < _DOT for dot in dots):
-            at = _r(at + _DOT)
-        dots.append(Dot(at, up, line.number, f"{line.model[:60]}: {line.mean:.2f}×, {_dollars(dollars)} a kernel"))
+        label = f"{line.model[:60]}: {line.mean:.2f}×, {_dollars(dollars)} a kernel"
+        dots.append(Dot(at, up, *_free_place(at, up, dots), line.number, label))
     x_ticks = [Tick(_r(x(value)), _dollars(value)) for value in _amounts(low, high)] if paid else []
     return Costs(tuple(dots), tuple(x_ticks), y_ticks, free)
+
+
+def _free_place(at: float, up: float, dots: Sequence[Dot]) -> tuple[float, float]:
+    """Where a number can stand without covering another: at its dot, else in rings around it."""
+    rings = [(at, up)]
+    for ring in range(1, _RINGS):
+        angles = [2 * math.pi * step / (8 * ring) for step in range(8 * ring)]
+        rings += [(at + ring * _APART * math.cos(angle), up - ring * _APART * math.sin(angle)) for angle in angles]
+    for across, high in rings:
+        inside = LEFT < across < WIDTH - RIGHT and TOP < high < HEIGHT - BOTTOM - 4
+        if inside and all(math.hypot(dot.number_x - across, dot.number_y - high) >= _APART for dot in dots):
+            return _r(across), _r(high)
+    return at, up
 
 
 def curve(progress: Sequence[Progress]) -> Curve | None:
@@ -192,9 +208,9 @@ def _ratio_axis(values: Sequence[float]) -> tuple[Callable[[float], float], tupl
 
 
 def _amounts(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten between two logarithms; the powers alone where there are many."""
+    """A few multiples of powers of ten between two logarithms; the powers alone where there are many."""
     powers = range(math.floor(low), math.ceil(high) + 1)
-    steps = (1, 2, 5) if high - low < 1.5 else (1,)
+    steps = (1, 1.5, 2, 3, 5, 7) if high - low < 0.8 else (1, 2, 5) if high - low < 1.6 else (1,)
     found = [step * 10.0**power for power in powers for step in steps]
     return [value for value in found if low <= math.log10(value) <= high]
 
