@@ -409,6 +409,78 @@ def test_the_leaderboard_is_filtered_and_sorted(opened):
     expect(page.locator("tbody tr")).not_to_have_count(4)
 
 
+def test_the_overview_is_filtered_as_filters_change_and_keeps_the_focus(opened):
+    page = opened("/")
+    rows = page.locator(".heat-map tbody tr")
+    expect(page.get_by_role("button", name="Filter")).to_have_count(0)
+    whole = rows.count()
+    page.evaluate("window.stayed = true")
+    page.locator("#f-q").focus()
+    page.keyboard.type("gelu_t")
+    expect(rows).to_have_count(1)
+    expect(page.locator("dl.facts")).to_contain_text("Tasks")
+    assert page.evaluate("document.activeElement.id") == "f-q"
+    assert "q=gelu_t" in page.url
+    page.keyboard.type("anh")
+    expect(rows).to_have_count(1)
+    expect(page.locator("#f-q")).to_have_value("gelu_tanh")
+    page.fill("#f-q", "")
+    expect(rows).to_have_count(whole)
+    page.select_option("#f-model", "openai/some-model")
+    expect(page.locator(".heat-map thead th")).to_have_count(2)
+    page.select_option("#f-suite", "local")
+    expect(page.locator("#filtered")).to_contain_text("Nothing matches these filters")
+    page.get_by_role("link", name="Show everything").click()
+    expect(rows).to_have_count(whole)
+    assert page.evaluate("window.stayed") is None  # a link of the page, followed as such
+
+
+def test_a_search_whose_answers_come_out_of_order_shows_the_last(opened):
+    page = opened("/")
+    waits = {"gelu_tanh": 1.5}
+
+    def late(route):
+        time.sleep(next((each for text, each in waits.items() if route.request.url.endswith(text)), 0))
+        route.continue_()
+
+    page.route("**/?*", late)
+    page.fill("#f-q", "gelu_tanh")
+    page.wait_for_timeout(400)
+    page.fill("#f-q", "mixed_pool")
+    expect(page.locator(".heat-map tbody th")).to_have_text("starter/mixed_pool")
+    page.wait_for_timeout(1500)
+    expect(page.locator(".heat-map tbody th")).to_have_text("starter/mixed_pool")
+
+
+def test_without_scripts_filters_have_a_button(opened):
+    page = opened("/", java_script_enabled=False)
+    page.fill("#f-q", "gelu_tanh")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator(".heat-map tbody tr")).to_have_count(1)
+    expect(page.locator(".picture svg").first).to_be_visible()
+
+
+def test_the_form_offers_what_goes_together_and_says_why_not(opened):
+    page = opened("/submit")
+    page.select_option("#strategy", "judge")
+    assert page.locator("#strategy option", has_text="tools").get_attribute("disabled") is not None  # built-in model
+    page.fill("#model", "openai/some-model")
+    assert page.locator("#strategy option", has_text="tools").get_attribute("disabled") is None
+    page.select_option("#strategy", "tree")
+    expect(page.locator("#strategy-text")).to_contain_text("Beam search")
+    page.select_option("#seed", "compiler")
+    page.check("input[name=platform][value=cuda]")
+    expect(page.locator("#combination")).to_contain_text("chooses by times, and platform 'cuda' times nothing")
+    expect(page.locator("#combination")).to_contain_text("The compiler does not write for cuda")
+    page.fill("#source", OP)
+    page.get_by_role("button", name="Submit").click()
+    assert page.url.endswith("/submit")  # the browser keeps it back
+    page.check("input[name=platform][value=cpu]")
+    expect(page.locator("#combination")).to_be_empty()
+    page.select_option("#whole", "run")
+    expect(page.locator("#domain")).to_be_disabled()
+
+
 def test_two_candidates_are_compared(opened, made):
     page = drawn(opened(candidate_path(made, "done", 4)))
     page.select_option("#against", made.candidates[made.jobs["done"]][2])
