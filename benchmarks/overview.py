@@ -7,6 +7,7 @@ Writes benchmarks/results/overview.md. Rows as in benchmarks/leaderboard.py; eve
 import argparse
 import contextlib
 import datetime
+import os
 import platform as host
 import sqlite3
 import statistics
@@ -67,7 +68,8 @@ def report(stores: list[Filled], times: int, arguments: list[str]) -> str:
         "# The front page with many evaluations",
         "",
         f"{now:%Y-%m-%d}, {_machine()}, Python {host.python_version()}, SQLite {sqlite3.sqlite_version},",
-        f"PostgreSQL {_server_version(stores)} on the same machine through a socket. Made by:",
+        f"PostgreSQL {_server_version(stores)} on the same machine through a socket. Load of the machine while it was",
+        f"measured: {os.getloadavg()[1]:.0f} processes in the mean of five minutes. Made by:",
         "",
         f"    python -m benchmarks.overview {' '.join(arguments)}".rstrip(),
         "",

@@ -16,7 +16,6 @@ from service.translation import MAX_KERNEL_BYTES
 from service.views.submit import submit_choices
 from service.views.tasks import task_view
 from tasks.load import task_from_source
-from tasks.restrict import restrict
 from tasks.task import Task, TaskError
 from tasks.text import MAX_SOURCE_BYTES
 from web.dependencies import Dependencies, Deps
@@ -133,10 +132,11 @@ def submit(
             raise BadRequest("weights: go with a whole model and not with an op; leave them out")
         job_id, _ = submit_for(
             principal,
-            restrict(op, form.domain or None),
+            op,
             options=_options(form),
             origin=form.origin or None,
             kernel=form.kernel or None,
+            domain=form.domain or None,
             priority=form.priority,
             settings=deps.settings,
             store=deps.store,
