@@ -1,5 +1,6 @@
 """The strategies by name. Each is imported when it is opened, because importing LangGraph takes a second."""
 
+from collections.abc import Mapping
 from importlib import import_module
 
 from agents.strategies.context import Strategy
@@ -7,6 +8,16 @@ from agents.strategies.context import Strategy
 SCREEN_THEN_TIME = "screen-then-time"
 
 STRATEGIES = ("judge", "sample", "contrastive", "tree", "tools", SCREEN_THEN_TIME)
+
+STRATEGY_TEXTS: Mapping[str, str] = {
+    "judge": "One candidate after the other: write, evaluate, then a Judge says what to change.",
+    "sample": "Independent tries of the same prompt, four written at a time, without a Judge; the best counts.",
+    "contrastive": "The Coder sees up to three correct candidates of different speed and says what sets them apart.",
+    "tree": "Beam search: the best candidate and one that differs from it are each changed in two ways.",
+    "tools": "The Coder itself decides when to evaluate what, and hands in what it found best.",
+    SCREEN_THEN_TIME: "As judge; hosts without the device screen each candidate, and only what survives is timed.",
+}
+"""What each strategy does, in a sentence."""
 
 # The built-in model answers only the requests of the other strategies.
 NEEDS_AN_LLM = frozenset({"contrastive", "tools"})

@@ -88,16 +88,8 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
             unknown, a model cannot write for the platform, a bound is out of range, the kernel that the task brings is
             for no platform that is known, or it is the reference and the platform times candidates.
     """
-    if load_platform(settings.platform, settings.device).timed == "nothing" and settings.strategy in NEEDS_TIMES:
-        raise BadRequest(
-            f"strategy {settings.strategy!r} chooses by times, and platform {settings.platform!r} times nothing; "
-            f"choose {', '.join(name for name in STRATEGIES if name not in NEEDS_TIMES)}"
-        )
-    if settings.strategy == SCREEN_THEN_TIME and settings.platform not in SCREENED:
-        raise BadRequest(
-            f"strategy {SCREEN_THEN_TIME!r} is for platforms whose candidates are screened where their device is not: "
-            f"{', '.join(SCREENED)}; platform {settings.platform!r} is none of them, so choose judge"
-        )
+    if refused := strategy_refusal(settings.strategy, settings.platform, settings.device):
+        raise BadRequest(refused)
     check_reference(task, settings.platform)
     price = None
     if settings.price is not None:
@@ -127,6 +119,21 @@ def spec_of(task: Task, settings: Settings, *, device: str) -> JobSpec:
     except ValueError as error:
         raise BadRequest(str(error)) from error
     return spec
+
+
+def strategy_refusal(strategy: str, platform: str, device: int = 0) -> str:
+    """Why a strategy cannot be used on a platform, and what to do; empty if it can."""
+    if load_platform(platform, device).timed == "nothing" and strategy in NEEDS_TIMES:
+        return (
+            f"strategy {strategy!r} chooses by times, and platform {platform!r} times nothing; "
+            f"choose {', '.join(name for name in STRATEGIES if name not in NEEDS_TIMES)}"
+        )
+    if strategy == SCREEN_THEN_TIME and platform not in SCREENED:
+        return (
+            f"strategy {SCREEN_THEN_TIME!r} is for platforms whose candidates are screened where their device is not: "
+            f"{', '.join(SCREENED)}; platform {platform!r} is none of them, so choose judge"
+        )
+    return ""
 
 
 def check_model_platform(name: str) -> None:

@@ -24,6 +24,7 @@ from service.submissions.idempotency import run_idempotent
 from service.submissions.quotas import check_quota, priced_models
 from service.translation import translated
 from service.weights import require_weights, weights_named
+from tasks.restrict import restrict
 from tasks.task import Task
 
 OPTIONS = (
@@ -91,12 +92,14 @@ def submit_for(
     options: Mapping[str, Any],
     origin: str | None = None,
     kernel: str | None = None,
+    domain: str | None = None,
     priority: str = "normal",
     settings: Settings,
     store: Store,
     key: str | None = None,
 ) -> tuple[int, bool]:
-    """Queue a job. `origin` and `kernel` say which kernel it translates, if any (`service.translation`).
+    """Queue a job. `origin` and `kernel` say which kernel it translates, if any (`service.translation`), and `domain`
+    on which inputs the task is asked for, if not on all (`tasks.restrict`).
 
     Returns:
         The job's id, and False if an earlier request with this key had queued it.
@@ -109,7 +112,7 @@ def submit_for(
     if priority == "high":
         require(principal, Role.OPERATOR)
     wanted = settings_for(settings, principal, options)
-    task = translated(task, wanted, origin=origin, kernel=kernel)
+    task = translated(restrict(task, domain), wanted, origin=origin, kernel=kernel)
     check_submission(task, wanted, priority)
     priced = priced_models(principal, [wanted])
 

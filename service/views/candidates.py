@@ -14,6 +14,7 @@ from service.audit import list_audit
 from service.jobs.pooled_figure import leaderboard_text
 from service.jobs.spec import task_of
 from service.views.evaluation import EvaluationView, evaluation_view
+from service.views.why import Why, why
 
 REFERENCE = "reference"
 """The key that stands for the task's own source in place of another candidate's hash."""
@@ -43,6 +44,7 @@ class CandidateView:
         is_best: whether it is the job's best candidate.
         evaluations: its evaluations in all jobs on the same task, newest first.
         shown: the evaluation that is shown in full.
+        why: its profile.
         on_leaderboard: what the leaderboard says of it on that evaluation's board, beyond this evaluation; empty if
             that is all.
         judgements: the entries of the audit log on the shown evaluation, newest first.
@@ -56,6 +58,7 @@ class CandidateView:
     is_best: bool
     evaluations: tuple[EvaluationView, ...]
     shown: EvaluationView | None
+    why: Why | None
     on_leaderboard: str
     judgements: tuple[AuditRecord, ...]
     others: tuple[Other, ...]
@@ -137,10 +140,11 @@ def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | 
     views = tuple(evaluation_view(record) for record in records)
     own = [view for view in views if view.job_id == job_id]
     shown = next(iter(own), None) if evaluation_id is None else _find(views, evaluation_id)
-    on_leaderboard = ""
+    on_leaderboard, profile = "", None
     if shown is not None:
+        record = next(each for each in records if each.id == shown.id)
+        profile = why(record, shown, source)
         with store.read() as session:
-            record = next(each for each in records if each.id == shown.id)
             on_leaderboard = leaderboard_text(candidate_figure(session, record), record.id)
     others = [Other(REFERENCE, "the task's own source (reference)")]
     others += [Other(each, f"round {number}, {each[:8]}") for number, each in rounds if each != digest]
@@ -148,7 +152,7 @@ def candidate_view(store: Store, job_id: int, digest: str, evaluation_id: str | 
     best = any(view.id == job.best_evaluation_id for view in own)
     written = next(number for number, each in rounds if each == digest)
     return CandidateView(
-        job, digest, source, written, best, views, shown, on_leaderboard, tuple(judgements), tuple(others)
+        job, digest, source, written, best, views, shown, profile, on_leaderboard, tuple(judgements), tuple(others)
     )
 
 

@@ -233,6 +233,21 @@ def seed(store: Store) -> Seeded:
     return made
 
 
+EXEMPLAR = Path(__file__).parents[2] / "evaluator/platforms/cpu/prompts/exemplars/activation.py"
+"""The candidate of `evaluation_profiled.json`, of the op `torch.nn.functional.mish`."""
+
+
+def profiled_job(made: Seeded) -> str:
+    """A job whose candidate was profiled; the path of the candidate's page."""
+    task = Task(name="mish", source="# mish\nclass Model: pass\n", suite="local", category="activation")
+    job_id = made.start("profiled", task, model="vendor/profiled")
+    source = EXEMPLAR.read_text()
+    made.candidates[job_id][1] = candidate_hash(source)
+    made.evaluate(job_id, 1, source, evaluation("profiled", speedup=4.9))
+    made.end(job_id, JobStatus.DONE, "rounds")
+    return f"/jobs/{job_id}/candidates/{candidate_hash(source)}"
+
+
 def _batch(made: Seeded, name: str) -> None:
     """Three tasks, two models, two tries each; of the second batch everything is a bit faster."""
     faster = 1.0 if name == "first" else 1.3

@@ -109,17 +109,14 @@ def _roofline_chart(evaluation: EvaluationView) -> dict[str, Any] | None:
     found = evaluation.roofline
     if found is None or not found.peak_gb_per_s or not found.achieved_gb_per_s:
         return None
-    data = {
-        "peak_gb_per_s": found.peak_gb_per_s,
-        "achieved_gb_per_s": found.achieved_gb_per_s,
-        "bandwidth_unit": evaluation.clock.bandwidth_unit,
-        "compute_unit": evaluation.clock.compute_unit,
-    }
+    data = {"peak_gb_per_s": found.peak_gb_per_s, "bandwidth_unit": evaluation.clock.bandwidth_unit}
     if not found.flops or not found.bytes_moved or not found.achieved_gflop_per_s:
-        return {"chart": "bandwidth", "data": data}
+        return {"chart": "bandwidth", "data": data | {"achieved_gb_per_s": found.achieved_gb_per_s}}
+    dot = {"gflop": found.achieved_gflop_per_s, "hash": evaluation.candidate_hash[:8], "sure": True}
     work = {
         "intensity": found.flops / found.bytes_moved,
-        "achieved_gflop_per_s": found.achieved_gflop_per_s,
         "peak_gflop_per_s": found.peak_gflop_per_s,
+        "compute_unit": evaluation.clock.compute_unit,
+        "series": [{"name": "candidate", "dots": [dot]}],
     }
     return {"chart": "roofline", "data": data | work}

@@ -18,7 +18,7 @@ _Text = Annotated[str | None, Query(max_length=300)]
 _FILTERS = ("suite", "platform", "model", "dtype", "task")
 
 
-@router.get("/")
+@router.get("/leaderboard")
 def show(
     request: Request,
     deps: Deps,

@@ -2,7 +2,19 @@
 
 from fastapi import FastAPI, Request, Response
 
-from web.pages import batches, candidates, devices, jobs, leaderboard, login, models, submit, tasks, transcripts
+from web.pages import (
+    batches,
+    candidates,
+    devices,
+    jobs,
+    leaderboard,
+    login,
+    models,
+    overview,
+    submit,
+    tasks,
+    transcripts,
+)
 from web.pages.render import assets
 from web.pages.render.render import page
 from web.problems import Problem
@@ -24,7 +36,20 @@ _HEADINGS = {
 def add_to(app: FastAPI) -> None:
     """Add the pages. `app.state.error_page` shows errors on them."""
     app.state.error_page = error_page
-    for module in (assets, leaderboard, submit, jobs, transcripts, candidates, tasks, batches, models, devices, login):
+    for module in (
+        assets,
+        overview,
+        leaderboard,
+        submit,
+        jobs,
+        transcripts,
+        candidates,
+        tasks,
+        batches,
+        models,
+        devices,
+        login,
+    ):
         app.include_router(module.router)
 
 

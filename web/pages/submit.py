@@ -1,7 +1,7 @@
 """The form that submits a job. The op is pasted, uploaded or chosen, and checked before anything is stored."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, UploadFile
@@ -51,6 +51,11 @@ class FormValues:
     kernel: str = ""
     whole: str = ""
     weights: str = ""
+    judge_model: str = ""
+    seed: str = ""
+    budget_tokens: str = ""
+    budget_evaluations: str = ""
+    domain: str = ""
     memory: str = ""
 
 
@@ -94,6 +99,11 @@ def submit(
     origin: _Text = "",
     kernel: Annotated[str, Form(max_length=MAX_KERNEL_BYTES + 1)] = "",
     whole: _Text = "",
+    judge_model: _Text = "",
+    seed: _Text = "",
+    budget_tokens: _Text = "",
+    budget_evaluations: _Text = "",
+    domain: _Text = "",
     weights: Annotated[str, Form(pattern=r"^([0-9a-f]{64})?$")] = "",
     memory: _Text = "",
     do: _Text = "submit",
@@ -106,7 +116,8 @@ def submit(
         name = name or re.sub(r"^[.-]+|[^A-Za-z0-9_.-]", "_", file.filename.removesuffix(".py"))[:100]
     source = source.replace("\r\n", "\n")  # browsers send CRLF
     search = (platform, model, strategy, rounds, budget_usd, budget_s, priority)
-    form = FormValues(task, source, name, *search, origin, kernel.replace("\r\n", "\n"), whole, weights, memory)
+    more = (judge_model, seed, budget_tokens, budget_evaluations, domain, memory)
+    form = FormValues(task, source, name, *search, origin, kernel.replace("\r\n", "\n"), whole, weights, *more)
     try:
         op = _op(deps, form)
         if do == "check":
@@ -127,6 +138,7 @@ def submit(
             options=_options(form),
             origin=form.origin or None,
             kernel=form.kernel or None,
+            domain=form.domain or None,
             priority=form.priority,
             settings=deps.settings,
             store=deps.store,
@@ -145,6 +157,8 @@ def _submit_model(deps: Dependencies, principal: Principal, model: Task, form: F
     Raises:
         BadRequest: it cannot be queued.
     """
+    if form.domain:
+        raise BadRequest("domain: goes with an op and not with a whole model; leave it at all inputs")
     if form.origin or form.kernel:
         raise BadRequest("translate a kernel: goes with an op and not with a whole model; leave it empty")
     run_id, _ = submit_model_for(
@@ -172,12 +186,15 @@ def _options(form: FormValues) -> dict[str, object]:
     Raises:
         BadRequest: A number is malformed.
     """
-    given: dict[str, object] = {"platform": form.platform, "model": form.model, "strategy": form.strategy}
-    given["memory"] = form.memory
+    given: dict[str, object] = {
+        name: getattr(form, name) for name in ("platform", "model", "judge_model", "strategy", "seed", "memory")
+    }
     for key, kind, what in (
         ("rounds", int, "rounds: give a whole number from 1"),
         ("budget_usd", float, "budget: give dollars, such as 2.50, or leave it empty"),
         ("budget_s", float, "time: give seconds, or leave it empty"),
+        ("budget_tokens", int, "tokens: give a whole number, or leave it empty"),
+        ("budget_evaluations", int, "evaluations: give a whole number, or leave it empty"),
     ):
         text = str(getattr(form, key)).strip()
         if not text:
@@ -199,6 +216,10 @@ def _default_values(deps: Dependencies) -> FormValues:
         rounds=str(settings.rounds),
         budget_usd="" if settings.budget_usd is None else f"{settings.budget_usd:g}",
         budget_s="" if settings.budget_s is None else f"{settings.budget_s:g}",
+        judge_model=settings.judge_model or "",
+        seed=settings.seed or "",
+        budget_tokens="" if settings.budget_tokens is None else str(settings.budget_tokens),
+        budget_evaluations="" if settings.budget_evaluations is None else str(settings.budget_evaluations),
     )
 
 
@@ -221,7 +242,8 @@ def _page(
         problem=problem,
         valid=valid,
         wrong_line=line,
-        choices=submit_choices(deps.settings, deps.store, principal),
+        choices=(choices := submit_choices(deps.settings, deps.store, principal)),
+        combinations=asdict(choices.combinations),
         weights_url=_WEIGHTS_URL,
         check_url=_CHECK_URL,
     )

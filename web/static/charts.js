@@ -26,6 +26,16 @@ function layout(c, extra) {
   };
 }
 
+// A trace for each model: filled where figures count, hollow where they cannot be relied on.
+const dotted = (r, c, x, y, text) => r.series.map((each, i) => {
+  const colour = series(c)[i % series(c).length];
+  return {
+    type: "scatter", mode: "markers", name: plain(each.name, 28), x: each.dots.map((dot) => x(dot, i)), y: each.dots.map((dot) => y(dot, i)),
+    marker: { size: 10, symbol: symbols[i % symbols.length], color: each.dots.map((dot) => dot.sure ? colour : c.ground), line: { color: colour, width: 1.5 } },
+    text: each.dots.map((dot) => `${plain(each.name)}<br>${plain(dot.hash)}: ${text(dot)}${dot.sure ? "" : ", not to be relied on"}`), hovertemplate: "%{text}<extra></extra>",
+  };
+});
+
 const kinds = {
   best(points, c) {
     const measured = points.filter((p) => p.speedup !== null);
@@ -59,21 +69,36 @@ const kinds = {
     return [traces, layout(c, { xaxis: { title: { text: `${data.unit} a call` }, type: "log", dtick: "D2", tickformat: "~g" }, yaxis: { autorange: "reversed" } })];
   },
   roofline(r, c) {
-    // Work per byte against speed, both logarithmic; the roof is the device's limit.
+    // Work per byte against speed, both logarithmic; the roof is the device's limit. Candidates of one op do the same
+    // work, so their dots stand on one line.
     const ridge = r.peak_gflop_per_s && r.peak_gb_per_s ? r.peak_gflop_per_s / r.peak_gb_per_s : null;
     const at = r.intensity;
     const low = Math.min(at / 8, ridge ? ridge / 8 : at / 8);
     const high = Math.max(at * 8, ridge ? ridge * 8 : at * 8);
     const roof = (x) => Math.min(x * r.peak_gb_per_s, r.peak_gflop_per_s ?? Infinity);
     const xs = [low, ...(ridge && ridge > low && ridge < high ? [ridge] : []), high];
+    const least = Math.min(...r.series.flatMap((each) => each.dots.map((dot) => dot.gflop)));
     return [[
-      { type: "scatter", mode: "lines", name: "limit", x: xs, y: xs.map(roof), line: { color: c.warn, width: 2 }, hovertemplate: `limit %{y:.3~g} ${r.compute_unit}<extra></extra>` },
-      { type: "scatter", mode: "lines", x: [at, at], y: [r.achieved_gflop_per_s, roof(at)], line: { color: c.axis, width: 1, dash: "dot" }, hoverinfo: "skip" },
-      { type: "scatter", mode: "markers", name: "candidate", x: [at], y: [r.achieved_gflop_per_s], marker: { color: c.accent, size: 11, symbol: "diamond" }, hovertemplate: `candidate<br>%{y:.3~g} ${r.compute_unit}<extra></extra>` },
+      { type: "scatter", mode: "lines", name: "limit", x: xs, y: xs.map(roof), line: { color: c.warn, width: 2 }, hovertemplate: `limit %{y:.3~g} ${r.compute_unit}<extra></extra>`, showlegend: false },
+      { type: "scatter", mode: "lines", x: [at, at], y: [least, roof(at)], line: { color: c.axis, width: 1, dash: "dot" }, hoverinfo: "skip", showlegend: false },
+      ...dotted(r, c, () => at, (dot) => dot.gflop, (dot) => `${dot.gflop.toPrecision(3)} ${r.compute_unit}`),
     ], layout(c, {
+      showlegend: r.series.length > 1,
       xaxis: { title: { text: "FLOP a byte" }, type: "log", dtick: "D2", tickformat: "~g" },
       yaxis: { title: { text: r.compute_unit }, type: "log", dtick: "D2", tickformat: "~g" },
     })];
+  },
+  rates(r, c) {
+    // An op that computes little: how fast each candidate moves bytes, a line for each model.
+    const names = r.series.map((each) => plain(each.name, 28));
+    return [
+      dotted(r, c, (dot) => dot.gb, (dot, i) => names[i], (dot) => `${dot.gb.toPrecision(3)} ${r.bandwidth_unit}`),
+      layout(c, {
+        xaxis: { title: { text: r.bandwidth_unit }, range: [0, 1.08 * Math.max(r.peak_gb_per_s, ...r.series.flatMap((each) => each.dots.map((dot) => dot.gb)))] },
+        yaxis: { autorange: "reversed", type: "category" },
+        shapes: [{ type: "line", yref: "paper", y0: 0, y1: 1, x0: r.peak_gb_per_s, x1: r.peak_gb_per_s, line: { color: c.warn, width: 2 } }],
+      }),
+    ];
   },
   bandwidth(r, c) {
     return [[
@@ -97,7 +122,7 @@ const kinds = {
   },
 };
 
-const heights = { heat: (data) => 64 + 26 * data.tasks.length, bandwidth: () => 176 };
+const heights = { heat: (data) => 64 + 26 * data.tasks.length, bandwidth: () => 176, rates: (data) => 72 + 30 * data.series.length };
 
 function mix(colour, ground, share) {
   const parts = (value) => { const hex = value.replace("#", ""); return [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16)); };

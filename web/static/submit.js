@@ -104,3 +104,41 @@ weightsFile.addEventListener("change", () => {
   request.setRequestHeader("X-CSRF-Token", token);
   request.send(chosen);
 });
+
+// What goes together: a choice that does not go with the others cannot be made, and says why. The server checks it again.
+const combinations = JSON.parse(document.getElementById("combinations").textContent);
+const strategy = document.getElementById("strategy");
+const seed = document.getElementById("seed");
+const whole = document.getElementById("whole");
+const domain = document.getElementById("domain");
+const refused = document.getElementById("combination");
+const isBuiltin = (name) => name.trim().startsWith(`${combinations.builtin}/`);
+
+function fit() {
+  const platform = form.elements.platform.value;
+  const model = document.getElementById("model").value;
+  const judge = document.getElementById("judge_model").value;
+  const seeds = combinations.seeds[platform] ?? [];
+  for (const [index, each] of combinations.strategies.entries()) {
+    const why = each.not_on[platform] ?? (isBuiltin(model) ? each.not_builtin : "");
+    const option = strategy.options[index];
+    option.disabled = why !== "";
+    option.title = why;
+  }
+  const chosen = strategy.selectedOptions[0];
+  document.getElementById("strategy-text").textContent = chosen?.dataset.text ?? "";
+  for (const option of seed.options) option.disabled = option.value !== "" && !seeds.includes(option.value);
+  domain.disabled = whole.value !== "";
+  const reasons = [
+    chosen?.disabled ? chosen.title : "",
+    (isBuiltin(model) || isBuiltin(judge)) && !seeds.length ? `A built-in model cannot write for ${platform}: name a language model.` : "",
+    seed.selectedOptions[0]?.disabled ? `The ${seed.value} does not write for ${platform}: leave the first candidate to the model.` : "",
+    whole.value && !combinations.models_on.includes(platform) ? `Whole models are for ${combinations.models_on.join(", ")}.` : "",
+  ].filter(Boolean);
+  refused.textContent = reasons.join(" ");
+  strategy.setCustomValidity(reasons[0] ?? "");
+}
+
+form.addEventListener("change", fit);
+form.addEventListener("input", fit);
+fit();

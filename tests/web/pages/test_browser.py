@@ -4,6 +4,7 @@ import re
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -57,7 +58,9 @@ def serving(store, port=0):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     store = open_store(load_settings(data_dir=tmp_path_factory.mktemp("browser")))
-    yield seeded_store.seed(store)
+    seeded = seeded_store.seed(store)
+    seeded_store.profiled_job(seeded)
+    yield seeded
     store.close()
 
 
@@ -127,6 +130,7 @@ def candidate_path(made, job, number):
 def all_paths(made):
     yield from (
         "/",
+        "/leaderboard",
         "/submit",
         "/jobs",
         "/tasks",
@@ -140,6 +144,7 @@ def all_paths(made):
     yield from (f"/jobs/{made.jobs[name]}/transcript?fold=none" for name in ("done", "hostile", "running"))
     yield f"/jobs/{made.jobs['hostile']}/transcript/1"
     yield from (candidate_path(made, "done", 4), candidate_path(made, "work", 1), candidate_path(made, "hostile", 1))
+    yield from ("/tasks/local/mish", candidate_path(made, "profiled", 1))
     yield f"{candidate_path(made, 'done', 4)}?against=reference"
     yield f"{candidate_path(made, 'hostile', 2)}?against={made.candidates[made.jobs['hostile']][1]}"
     yield f"/batches/{made.batches['second']}?against={made.batches['first']}"
@@ -448,9 +453,8 @@ def test_one_slow_answer_does_not_keep_the_next_news_waiting(opened, made):
 
 
 def test_the_leaderboard_is_filtered_and_sorted(opened):
-    page = opened("/")
+    page = opened("/leaderboard")
     page.select_option("#f-model", "openai/some-model")
-    page.get_by_role("button", name="Filter").click()
     expect(page.locator("tbody tr")).to_have_count(4)
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Over eager")
     values = [float(text.rstrip("×")) for text in page.locator("tbody .speed strong").all_inner_texts()]
@@ -463,10 +467,81 @@ def test_the_leaderboard_is_filtered_and_sorted(opened):
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Cost")
     assert "model=openai%2Fsome-model" in page.url
     page.select_option("#f-suite", "starter")
-    page.get_by_role("button", name="Filter").click()
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Cost")
     page.get_by_role("link", name="Clear").click()
     expect(page.locator("tbody tr")).not_to_have_count(4)
+
+
+def test_the_overview_is_filtered_as_filters_change_and_keeps_the_focus(opened):
+    page = opened("/")
+    rows = page.locator(".heat-map tbody tr")
+    expect(page.get_by_role("button", name="Filter")).to_have_count(0)
+    whole = rows.count()
+    page.evaluate("window.stayed = true")
+    page.locator("#f-q").focus()
+    page.keyboard.type("gelu_t")
+    expect(rows).to_have_count(1)
+    expect(page.locator("dl.facts")).to_contain_text("Tasks")
+    assert page.evaluate("document.activeElement.id") == "f-q"
+    assert "q=gelu_t" in page.url
+    page.keyboard.type("anh")
+    expect(rows).to_have_count(1)
+    expect(page.locator("#f-q")).to_have_value("gelu_tanh")
+    page.fill("#f-q", "")
+    expect(rows).to_have_count(whole)
+    page.select_option("#f-model", "openai/some-model")
+    expect(page.locator(".heat-map thead th")).to_have_count(2)
+    page.select_option("#f-suite", "local")
+    expect(page.locator("#filtered")).to_contain_text("Nothing matches these filters")
+    page.get_by_role("link", name="Show everything").click()
+    expect(rows).to_have_count(whole)
+    assert page.evaluate("window.stayed") is None  # a link of the page, followed as such
+
+
+def test_a_search_whose_answers_come_out_of_order_shows_the_last(opened):
+    page = opened("/")
+    waits = {"gelu_tanh": 1.5}
+
+    def late(route):
+        time.sleep(next((each for text, each in waits.items() if route.request.url.endswith(text)), 0))
+        route.continue_()
+
+    page.route("**/?*", late)
+    page.fill("#f-q", "gelu_tanh")
+    page.wait_for_timeout(400)
+    page.fill("#f-q", "mixed_pool")
+    expect(page.locator(".heat-map tbody th")).to_have_text("starter/mixed_pool")
+    page.wait_for_timeout(1500)
+    expect(page.locator(".heat-map tbody th")).to_have_text("starter/mixed_pool")
+
+
+def test_without_scripts_filters_have_a_button(opened):
+    page = opened("/", java_script_enabled=False)
+    page.fill("#f-q", "gelu_tanh")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator(".heat-map tbody tr")).to_have_count(1)
+    expect(page.locator(".picture svg").first).to_be_visible()
+
+
+def test_the_form_offers_what_goes_together_and_says_why_not(opened):
+    page = opened("/submit")
+    page.select_option("#strategy", "judge")
+    assert page.locator("#strategy option", has_text="tools").get_attribute("disabled") is not None  # built-in model
+    page.fill("#model", "openai/some-model")
+    assert page.locator("#strategy option", has_text="tools").get_attribute("disabled") is None
+    page.select_option("#strategy", "tree")
+    expect(page.locator("#strategy-text")).to_contain_text("Beam search")
+    page.select_option("#seed", "compiler")
+    page.check("input[name=platform][value=cuda]")
+    expect(page.locator("#combination")).to_contain_text("chooses by times, and platform 'cuda' times nothing")
+    expect(page.locator("#combination")).to_contain_text("The compiler does not write for cuda")
+    page.fill("#source", OP)
+    page.get_by_role("button", name="Submit").click()
+    assert page.url.endswith("/submit")  # the browser keeps it back
+    page.check("input[name=platform][value=cpu]")
+    expect(page.locator("#combination")).to_be_empty()
+    page.select_option("#whole", "run")
+    expect(page.locator("#domain")).to_be_disabled()
 
 
 def test_two_candidates_are_compared(opened, made):
@@ -478,7 +553,7 @@ def test_two_candidates_are_compared(opened, made):
 
 
 def test_tables_are_stacked_on_a_phone_and_stay_tables_for_those_who_listen(opened):
-    page = opened("/", viewport=PHONE)
+    page = opened("/leaderboard", viewport=PHONE)
     row = page.get_by_role("row").nth(1)
     assert row.evaluate("each => getComputedStyle(each).display") == "grid"
     assert page.get_by_role("columnheader").count() == 9
@@ -486,14 +561,14 @@ def test_tables_are_stacked_on_a_phone_and_stay_tables_for_those_who_listen(open
 
 
 def test_the_leaderboard_can_be_sorted_on_a_phone(opened):
-    page = opened("/", viewport=PHONE)
+    page = opened("/leaderboard", viewport=PHONE)
     page.get_by_role("link", name="Roofline").click()
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Roofline")
     expect(page.get_by_role("link", name="Over compile")).to_be_in_viewport()
 
 
 def test_exports_are_saved(opened):
-    page = opened("/")
+    page = opened("/leaderboard")
     with page.expect_download() as saved:
         page.get_by_role("link", name="CSV").click()
     assert saved.value.suggested_filename == "leaderboard.csv"
@@ -684,3 +759,49 @@ def test_the_devices_page_follows_the_server_through_its_absence(chromium, tmp_p
     finally:
         page.close()
         store.close()
+
+
+# On a narrow phone
+
+NARROW = {"width": 390, "height": 844}
+CLIPPED = (Path(__file__).parent / "clipped_text.js").read_text()
+ALL_OPEN = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+
+
+@pytest.mark.parametrize("width", [390, 360])
+def test_on_a_phone_nothing_is_cut_off_and_no_word_breaks(opened, made, width):
+    page = opened("/", viewport=NARROW | {"width": width})
+    faults = {}
+    for path in all_paths(made):
+        page.goto(path)
+        page.evaluate(ALL_OPEN)
+        drawn(page)
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            faults.setdefault(path, []).append("the page scrolls sideways")
+        if found := page.evaluate(CLIPPED):
+            faults.setdefault(path, []).extend(found)
+    assert faults == {}
+
+
+ADD = """([tag, text, style]) => {
+  const node = document.createElement(tag);
+  if (tag === "select") node.append(new Option(text));
+  else node.textContent = text;
+  document.querySelector("main").append(node);
+  Object.assign(node.style, style);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("tag", "text", "style", "said"),
+    [
+        ("p", "cut off at its end", {"width": "4em", "overflow": "hidden", "whiteSpace": "nowrap"}, "cut off: P"),
+        ("p", "unbreakable", {"width": "2em"}, "broken: unbreakable"),
+        ("p", "outside", {"position": "relative", "left": "300px", "width": "200px"}, "beyond the edge: P"),
+        ("select", "a name that is long", {"width": "5em"}, "cut off: : a name that is long"),
+    ],
+)
+def test_text_that_is_cut_off_or_broken_is_noticed(opened, tag, text, style, said):
+    page = opened("/devices", viewport=NARROW)
+    page.evaluate(ADD, [tag, text, style])
+    assert any(each.startswith(said) for each in page.evaluate(CLIPPED))

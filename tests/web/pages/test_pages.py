@@ -38,7 +38,7 @@ from web.pages.render import render, speedup_bars, time_bars
 pytestmark = pytest.mark.xdist_group("pages")  # they share one seeded store
 
 BASE = "http://127.0.0.1"
-PAGES = ("/", "/submit", "/jobs", "/tasks", "/batches", "/models", "/devices")
+PAGES = ("/", "/leaderboard", "/submit", "/jobs", "/tasks", "/batches", "/models", "/devices")
 
 
 class Page(HTMLParser):
@@ -51,18 +51,23 @@ class Page(HTMLParser):
         self.elements = []
         self.words = []
         self._silent = 0
+        self._glued = False
         self.feed(answer.text)
 
     def handle_starttag(self, tag, attributes):
         self.elements.append((tag, dict(attributes)))
         self._silent += tag in ("script", "style")
+        self._glued = tag == "wbr"
 
     def handle_endtag(self, tag):
         self._silent -= tag in ("script", "style")
 
     def handle_data(self, data):
-        if not self._silent:
+        if self._glued and self.words:
+            self.words[-1] += data
+        elif not self._silent:
             self.words.append(data)
+        self._glued = False
 
     @property
     def text(self):
@@ -228,37 +233,37 @@ def test_the_chart_script_is_the_packages_own(site, made):
 
 
 def test_an_empty_leaderboard_says_how_to_submit(fresh):
-    page = fresh.get("/")
+    page = fresh.get("/leaderboard")
     assert "Nothing was evaluated yet" in page.text
     assert "/submit" in page.links
 
 
 def test_the_leaderboard_shows_speedups_with_their_intervals(site):
-    text = site.get("/?task=starter/gelu_tanh").text
+    text = site.get("/leaderboard?task=starter/gelu_tanh").text
     assert "2.40× 2.30×–2.50×" in text
     assert "openai/some-model" in text
     assert "custom_kernel" in text
 
 
 def test_ranks_that_are_shared_are_marked(site):
-    text = site.get("/?task=starter/gelu_tanh").text
+    text = site.get("/leaderboard?task=starter/gelu_tanh").text
     assert text.count("1 = shared") == 2
     assert "3 starter/gelu_tanh" in text
 
 
 def test_what_cannot_be_relied_on_is_marked_and_has_no_rank(site):
-    page = site.get("/?task=starter/gelu_tanh")
+    page = site.get("/leaderboard?task=starter/gelu_tanh")
     assert [each["class"] for each in page.all("tr") if each.get("class")] == ["unsure"]
     assert "no rank starter/gelu_tanh" in page.text
     assert "quarantined until someone has seen why. No rank." in page.text  # the legend
 
 
 def test_results_of_the_process_sandbox_are_marked(site):
-    assert "no boundary: process" in site.get("/?task=starter/softcap_attention").text
+    assert "no boundary: process" in site.get("/leaderboard?task=starter/softcap_attention").text
 
 
 def test_filters_are_part_of_the_address_and_stay_in_the_form(site):
-    page = site.get("/?model=anthropic/other")
+    page = site.get("/leaderboard?model=anthropic/other")
     assert "openai/small" not in [word.strip() for word in page.text.split(" kernel ")]
     assert {"value": "anthropic/other", "selected": None} in page.all("option")
     assert "vendor/too-good kernel" not in page.text
@@ -266,18 +271,18 @@ def test_filters_are_part_of_the_address_and_stay_in_the_form(site):
 
 
 def test_a_filter_that_nothing_matches_says_so(site):
-    assert "Nothing matches these filters" in site.get("/?suite=nowhere").text
+    assert "Nothing matches these filters" in site.get("/leaderboard?suite=nowhere").text
 
 
 def test_columns_are_sorted_by_links_that_keep_the_filters(site):
-    page = site.get("/?suite=starter")
+    page = site.get("/leaderboard?suite=starter")
     assert sorted_by(page) == ["descending"]
     assert speedups(page) == sorted(speedups(page), reverse=True)
-    assert "/?suite=starter&sort=speedup&order=asc" in page.links
-    found = site.get("/?suite=starter&sort=speedup&order=asc")
+    assert "/leaderboard?suite=starter&sort=speedup&order=asc" in page.links
+    found = site.get("/leaderboard?suite=starter&sort=speedup&order=asc")
     assert sorted_by(found) == ["ascending"]
     assert speedups(found) == sorted(speedups(found))
-    assert "/?suite=starter&sort=speedup&order=desc" in found.links
+    assert "/leaderboard?suite=starter&sort=speedup&order=desc" in found.links
     order = re.findall(r"<strong>(\d+\.\d+)×", found.answer.text)
     assert order[-1] == "30.00"  # claims nothing, so it stands last
 
@@ -297,18 +302,18 @@ def speedups(page):
      ("cost", "asc"), ("evaluated_at", "desc")],
 )  # fmt: skip
 def test_each_column_has_a_link_that_sorts_its_own_way_first_and_the_other_way_then(site, column, order):
-    link = f"/?sort={column}&order={order}"
-    assert link in site.get("/").links
+    link = f"/leaderboard?sort={column}&order={order}"
+    assert link in site.get("/leaderboard").links
     found = site.get(link)
     assert sorted_by(found) == ["ascending" if order == "asc" else "descending"]
-    assert f"/?sort={column}&order={'desc' if order == 'asc' else 'asc'}" in found.links
+    assert f"/leaderboard?sort={column}&order={'desc' if order == 'asc' else 'asc'}" in found.links
 
 
 def test_the_order_goes_with_filters_pages_and_exports(site):
-    page = site.get("/?sort=cost&order=desc&page=2&suite=starter")
+    page = site.get("/leaderboard?sort=cost&order=desc&page=2&suite=starter")
     assert {"type": "hidden", "name": "sort", "value": "cost"} in page.all("input")
     assert {"type": "hidden", "name": "order", "value": "desc"} in page.all("input")
-    assert "/?sort=cost&order=desc" in page.links  # without the filters
+    assert "/leaderboard?sort=cost&order=desc" in page.links  # without the filters
     assert "/api/v1/leaderboard.csv?suite=starter&sort=cost&order=desc" in page.links
     rows = site.ask("GET", "/api/v1/leaderboard.csv?suite=starter&sort=cost&order=desc").text.splitlines()
     told = site.ask("GET", "/api/v1/leaderboard?suite=starter&sort=cost&order=desc").json()["entries"]
@@ -325,7 +330,7 @@ def test_pages_show_the_figure_that_the_evaluations_of_a_candidate_give_together
     made.evaluate(job_id, 1, source, seeded_store.evaluation("passed", speedup=2.2))
     (entry,) = fresh.ask("GET", "/api/v1/leaderboard").json()["entries"]
     assert (entry["pooled"], 2.0 < entry["speedup"] < 2.2) == (2, True)
-    board = fresh.get("/")
+    board = fresh.get("/leaderboard")
     assert "2 evaluations pooled" in board.text
     assert f"{entry['speedup']:.2f}×" in board.answer.text
     sentence = f"On the leaderboard: {entry['speedup']:.3f} over eager"
@@ -333,7 +338,7 @@ def test_pages_show_the_figure_that_the_evaluations_of_a_candidate_give_together
     assert sentence in fresh.get(f"/jobs/{job_id}/candidates/{digest}").text
     made.evaluate(job_id, 1, source, seeded_store.evaluation("wrong"))
     assert "found it wrong" in fresh.get(f"/jobs/{job_id}/candidates/{digest}").text
-    assert "none passed" in fresh.get("/").text
+    assert "none passed" in fresh.get("/leaderboard").text
 
 
 def test_a_cost_that_nobody_knows_is_called_unknown(fresh):
@@ -342,18 +347,18 @@ def test_a_cost_that_nobody_knows_is_called_unknown(fresh):
     with made.store.write() as session:
         add_llm_call(session, job_id, LlmCall(1, "m", "coder", "write", [], "", 1, 1, None, 1.0))
     made.round(job_id, 1, seeded_store.evaluation("passed", speedup=2.0), best=True)
-    assert "unknown" in fresh.get("/").text
+    assert "unknown" in fresh.get("/leaderboard").text
 
 
 @pytest.mark.parametrize("query", ["sort=-nothing", "sort=task;drop", "sort=" + "x" * 300, "order=up", "sort=&order="])
 def test_an_order_that_there_is_none_of_changes_nothing(site, query):
-    page = site.get(f"/?{query}")
+    page = site.get(f"/leaderboard?{query}")
     assert page.status == 200
     assert sorted_by(page) == ["descending"]
 
 
 def test_exports_lead_to_the_api_with_the_same_filters(site):
-    page = site.get("/?suite=starter")
+    page = site.get("/leaderboard?suite=starter")
     links = [link for link in page.links if link.startswith("/api/v1/leaderboard")]
     query = "?suite=starter&sort=speedup&order=desc"
     assert links == [f"/api/v1/leaderboard.csv{query}", f"/api/v1/leaderboard{query}"]
@@ -362,7 +367,7 @@ def test_exports_lead_to_the_api_with_the_same_filters(site):
 
 
 def test_a_page_past_the_end_is_the_last(site):
-    assert "1–18 of 18" in site.get("/?page=900").text
+    assert "1–18 of 18" in site.get("/leaderboard?page=900").text
 
 
 # jobs
@@ -548,7 +553,7 @@ def test_an_operator_retracts_with_a_reason_and_restores(fresh):
     page = fresh.get(path)
     assert "no longer counts. local: cooled <b>CPU</b>" in page.text
     assert fresh.post(f"{path}/retract", {"evaluation": evaluation, "reason": "again"}).status_code == 409
-    assert "2.40×" not in fresh.get("/?task=starter/gelu_tanh&model=openai/some-model").text
+    assert "2.40×" not in fresh.get("/leaderboard?task=starter/gelu_tanh&model=openai/some-model").text
     restored = {"evaluation": evaluation, "reason": "measured again", "do": "restore"}
     assert fresh.post(f"{path}/retract", restored).status_code == 303
     assert "no longer counts" not in fresh.get(path).text
@@ -999,7 +1004,17 @@ def test_what_is_not_there_is_told_on_a_page_of_the_same_design(fresh, path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/jobs/x", "/jobs/0", "/?page=-1", "/jobs?before=0", "/models/0", "/models/x", "/models?before=0"]
+    "path",
+    [
+        "/jobs/x",
+        "/jobs/0",
+        "/?page=-1",
+        "/leaderboard?page=-1",
+        "/jobs?before=0",
+        "/models/0",
+        "/models/x",
+        "/models?before=0",
+    ],
 )
 def test_an_address_that_makes_no_sense_is_refused_on_a_page(fresh, path):
     page = fresh.get(path)

@@ -99,7 +99,7 @@ def test_the_page_of_a_task_shows_the_board_and_the_jobs_of_the_source_that_it_s
 
 def test_the_leaderboard_tells_two_sources_of_one_name_apart_and_leads_to_each(two):
     web, _, _ = two
-    text = web.client().get("/").text
+    text = web.client().get("/leaderboard").text
     for digest in (FAST_HASH, SLOW_HASH):
         assert f"<code>{digest[:8]}</code>" in text
         assert f'href="/tasks/local/relu?source={digest}"' in text

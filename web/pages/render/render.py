@@ -1,6 +1,7 @@
 """Templates: their environment, their filters, and the response with a rendered page."""
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -32,7 +33,8 @@ from web.pages.render.assets import assets
 from web.security.sessions import csrf_token
 
 NAVIGATION = (
-    ("/", "Leaderboard"),
+    ("/", "Overview"),
+    ("/leaderboard", "Leaderboard"),
     ("/submit", "Submit"),
     ("/jobs", "Jobs"),
     ("/tasks", "Tasks"),
@@ -89,6 +91,7 @@ def environment() -> Environment:
         "exact": _exact,
         "long": _long,
         "short": _short,
+        "breakable": _breakable,
         "figure": figure,
         "latency": latency,
         "times": _times,
@@ -147,6 +150,12 @@ def _long(text: str, limit: int = 4000) -> Markup:
 def _short(text: object, limit: int = 60) -> str:
     """Text on one line, up to `limit` characters."""
     return one_line(text, limit)
+
+
+def _breakable(text: object, limit: int = 60) -> Markup:
+    """As `short`, where a line may end after a slash, dot, hyphen or underscore rather than inside a word."""
+    pieces = re.split(r"(?<=[/._\-:])(?=[^/._\-:])", _short(text, limit))
+    return Markup("<wbr>").join(pieces)
 
 
 def figure(value: float | None, digits: int = 3) -> str:
