@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -73,9 +73,14 @@ def group_json(group: Group) -> dict[str, Any]:
 def figures_json(figures: Figures) -> dict[str, Any]:
     """Figures by name. Thresholds and k are texts, since JSON has no other keys."""
     values = asdict(figures)
-    for name in ("pass_at_k", "fast_p", "speedup_at_1"):
-        values[name] = {f"{key:g}": value for key, value in values[name].items()}
+    for name in ("compile_at_k", "pass_at_k", "fast_p"):
+        values[name] = _by_text(values[name])
+    values["speedup_at_k"] = _by_text({alpha: _by_text(by_k) for alpha, by_k in figures.speedup_at_k.items()})
     return values
+
+
+def _by_text(values: Mapping[float, Any]) -> dict[str, Any]:
+    return {f"{key:g}": value for key, value in values.items()}
 
 
 def comparison_json(a: int, b: int, over: str, found: list[ModelComparison]) -> dict[str, Any]:
