@@ -351,7 +351,7 @@ class BatchState:
 
 @dataclass(frozen=True)
 class BestEvaluation:
-    """The evaluation of the best candidate of a job in a batch."""
+    """The evaluation of the best candidate of a job in a batch. `provenance` is that of the evaluator's result."""
 
     id: str
     verdict: str
@@ -370,6 +370,7 @@ class BestEvaluation:
     eager_ms: float | None
     compile_ms: float | None
     roofline_fraction: float | None
+    provenance: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 # The leaderboard

@@ -16,6 +16,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from statistics import fmean, median
 
 PASS_AT = (1, 2, 5, 10, 100)
@@ -295,11 +296,13 @@ def bootstrap_means(
     """`bootstrap_mean` of columns of the same length, by the same draws of rows for all of them."""
     rng = random.Random(seed)  # noqa: S311  # chooses tasks, guards nothing
     count = len(columns[0])
+    if count == 1:
+        return [(column[0], column[0]) for column in columns]
     means: list[list[float]] = [[] for _ in columns]
     for _ in range(resamples):
-        rows = rng.choices(range(count), k=count)
+        drawn = itemgetter(*rng.choices(range(count), k=count))
         for column, found in zip(columns, means, strict=True):
-            found.append(math.fsum(map(column.__getitem__, rows)) / count)
+            found.append(sum(drawn(column)) / count)
     tail = (1 - CONFIDENCE) / 2
     intervals = []
     for column, found in zip(columns, means, strict=True):

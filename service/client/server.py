@@ -203,7 +203,7 @@ class ServerClient(ApiClient):
     def show_batch(self, batch_id: int, *, over: Baseline = "eager") -> BatchDetails:
         """A batch with its figures over a baseline, as far as it has come."""
         found = self.json("GET", f"/batches/{batch_id}")
-        jobs = tuple(_batch_job(row) for row in found["figures"]["jobs"])
+        jobs = tuple(batch_job(row) for row in found["figures"]["jobs"])
         refused = tuple((each["task"], each["reason"]) for each in found["figures"]["refused"])
         return BatchDetails(_batch_line(found["batch"]), over, groups_of(jobs, over), jobs, refused)
 
@@ -260,7 +260,8 @@ def _batch_line(values: Mapping[str, Any]) -> BatchLine:
     return BatchLine(batch, {status: count for status, count in counts.items() if count}, values["spent_usd"])
 
 
-def _batch_job(row: Mapping[str, Any]) -> BatchJob:
+def batch_job(row: Mapping[str, Any]) -> BatchJob:
+    """A job of a batch as the JSON form of the batch holds it; an older program's row has fewer columns."""
     return BatchJob(**_fields_of(BatchJob, row) | {"status": JobStatus(row["status"]), "tags": tuple(row["tags"])})
 
 

@@ -42,6 +42,7 @@ def add_to(app: typer.Typer) -> None:
     group.command(epilog="Example: kernelwright batch cancel 3")(cancel)
     group.command(epilog="Example: kernelwright batch resume 3 --budget-usd 30")(resume)
     group.command(epilog="Example: kernelwright batch compare 3 4")(compare)
+    group.command(epilog="Example: kernelwright batch report 3 --out paper/batch3 --k 1 --k 5")(report)
     app.add_typer(group, name="batch")
 
 
@@ -225,7 +226,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show how far a batch has come and its figures, or print it for other programs."""
-    from service.batches.export import batch_json, csv_text, kernelbench_json
+    from service.batches.export import batch_json, csv_text
+    from service.batches.forms import kernelbench_form
     from service.cli.backend import open_backend
     from service.cli.batch_output import show_details, show_jobs, show_refused
     from service.cli.output import print_json
@@ -237,12 +239,44 @@ def show(
     elif form == "csv":
         print(csv_text(details), end="")
     elif form == "kernelbench":
-        print_json(kernelbench_json(details, model=model, platform=platform, suite=suite))
+        print_json(kernelbench_form(details, model=model, platform=platform, suite=suite).eval_results)
     else:
         show_details(details)
         if everything:
             show_jobs(details)
         show_refused(details)
+
+
+def report(
+    batch_id: BatchId,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="A new or empty folder, or one that holds an earlier report.")
+    ],
+    over: Over = "eager",
+    k: Annotated[
+        list[int] | None,
+        typer.Option("--k", help="A k of Compile@k, Pass@k and SpeedUp@k; may be given several times."),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Write a paper's tables (LaTeX, Markdown) and plots (SVG) of a batch, with its results and its settings."""
+    from service.batches.report import check_ks, report_files, write_report
+    from service.cli.backend import open_backend
+    from service.cli.output import note, print_json
+
+    ks = check_ks(k or ())
+    with open_backend(server) as backend:
+        details = backend.show_batch(batch_id, over=over)
+    files = report_files(details, ks=ks)
+    write_report(files, out)
+    if as_json:
+        names = sorted(files)
+        print_json({"schema": "kernelwright.batch_report/1", "batch": batch_id, "folder": str(out), "files": names})
+    else:
+        print(f"batch {batch_id}: {len(files)} files in {out}; begin with {out / 'report.md'}")
+    if not details.complete:
+        note("not every job came to its end, so the figures are not the batch's last ones")
 
 
 def list_(
