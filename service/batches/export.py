@@ -12,6 +12,9 @@ from service.batches.results import COLUMNS, Group
 from service.batches.statistics import PASS_AT, Figures, estimates
 from service.version import program_version
 
+WRITTEN_BY = "kernelwright"
+"""The name by which the versions of an exported row have this program's, which wrote it."""
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -42,7 +45,7 @@ def csv_text(details: BatchDetails) -> str:
 
 def rows_of(details: BatchDetails) -> list[dict[str, Any]]:
     """The jobs by column, as plain values. Their versions name this program's, too, which wrote the rows."""
-    written_by = {"kernelwright": program_version()}
+    written_by = {WRITTEN_BY: program_version()}
     return [
         {
             **asdict(job),

@@ -23,6 +23,7 @@ from db.records import (
     TaskRecord,
     WorkerStatus,
 )
+from service.batches.export import WRITTEN_BY
 from service.batches.manage import BatchDetails, BatchLine
 from service.batches.results import Baseline, BatchJob, groups_of
 from service.client.http import SENDING, ApiClient
@@ -262,7 +263,9 @@ def _batch_line(values: Mapping[str, Any]) -> BatchLine:
 
 def batch_job(row: Mapping[str, Any]) -> BatchJob:
     """A job of a batch as the JSON form of the batch holds it; an older program's row has fewer columns."""
-    return BatchJob(**_fields_of(BatchJob, row) | {"status": JobStatus(row["status"]), "tags": tuple(row["tags"])})
+    found = _fields_of(BatchJob, row) | {"status": JobStatus(row["status"]), "tags": tuple(row["tags"])}
+    judged_by = {name: version for name, version in found.get("versions", {}).items() if name != WRITTEN_BY}
+    return BatchJob(**found | {"versions": judged_by})
 
 
 def round_line(values: Mapping[str, Any]) -> RoundLine:
