@@ -131,7 +131,10 @@ def resume(
     server: Server = None,
     as_json: Json = False,
 ) -> int:
-    """Resume a batch: jobs that wait, were interrupted or cancelled, or failed. Nothing is paid for twice."""
+    """Resume a batch: jobs that wait, were interrupted or cancelled, or failed. Nothing is paid for twice.
+
+    Noisy results are measured again, as long as the machine is quiet.
+    """
     from service.batches.manage import resume_batch
     from service.database import opened_store
     from service.settings import load_settings
@@ -160,6 +163,7 @@ def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as
     show_refused(details)
     if not detach:
         run_here(details, settings=settings, store=store, cancel=cancel)
+        measure_again_here(batch_id, settings=settings, store=store, cancel=cancel)
         details = show_batch(store, batch_id)
     show_outcome(details, detached=detach, as_json=as_json)
     return cancel.exit_status or 0
@@ -210,6 +214,35 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
             cancel=cancel,
             run_job=run_job,
         )
+
+
+def measure_again_here(batch_id: int, *, settings: "Settings", store: "Store", cancel: "CancelToken") -> None:
+    """Measure the noisy results of a batch again as long as this machine is quiet, and say how many are left.
+
+    Raises:
+        SandboxUnavailable: there is no sandbox to work with.
+    """
+    from service.cancellation import Cancelled, cancel_on_signals
+    from service.cli.output import note, plain
+    from service.jobs.remeasure import remeasure_batch
+
+    if cancel.requested():
+        return
+    with cancel_on_signals(cancel), contextlib.suppress(Cancelled):
+        found = remeasure_batch(
+            batch_id,
+            settings=settings,
+            store=store,
+            cancel=cancel,
+            on_job=lambda job: note(f"job {job.id}, {plain(job.task.ref)}: noisy, measured again"),
+        )
+        if found.counts:
+            note(f"noisy results that count now: {found.counts}")
+        if found.left:
+            note(
+                f"noisy results left, because the machine is busy: {found.left}; on a quiet one"
+                f" `kernelwright batch resume {batch_id}` measures them again, and so does an idle worker"
+            )
 
 
 def show(
