@@ -81,7 +81,7 @@ def about(details: BatchDetails) -> dict[str, Any]:
     """What was asked for and what judged it: the distinct values of all jobs, in the order of the jobs."""
     jobs = details.jobs
     columns = ("platform", "model", "strategy", "device", "sandbox", "dtype")
-    found = {name: _distinct(getattr(job, name) for job in jobs) for name in columns}
+    found: dict[str, Any] = {name: _distinct(getattr(job, name) for job in jobs) for name in columns}
     for each in ("settings", "versions"):
         names = sorted({name for job in jobs for name in getattr(job, each)})
         found[each] = {name: _distinct(getattr(job, each).get(name) for job in jobs) for name in names}
@@ -123,7 +123,7 @@ def figures_json(figures: Figures) -> dict[str, Any]:
     return values
 
 
-def _by_text(values: Mapping[float, Any]) -> dict[str, Any]:
+def _by_text(values: Mapping[int, Any] | Mapping[float, Any]) -> dict[str, Any]:
     return {f"{key:g}": value for key, value in values.items()}
 
 

@@ -119,9 +119,8 @@ def speedups_plot(spreads: Sequence[Spread], over: str) -> str:
         found = sorted(spread.speedups)
         if len(found) >= 4:
             lower, _, upper = (plot.x_log(value, low, high) for value in quantiles(found, method="inclusive"))
-            x, height = str(round(lower, 2)), "44"
-            box = {"x": x, "y": str(middle - 22), "width": str(round(upper - lower, 2)), "height": height, "rx": "3"}
-            _add(root, "rect", **box, fill=colour, fill_opacity="0.14")
+            box = {"x": f"{lower:.2f}", "y": f"{middle - 22:.2f}", "width": f"{upper - lower:.2f}", "height": "44"}
+            _add(root, "rect", **box, rx="3", fill=colour, fill_opacity="0.14")
         for x, y in _swarm([plot.x_log(value, low, high) for value in found], middle, row_height / 2 - 9):
             dot = {"cx": str(round(x, 2)), "cy": str(round(y, 2)), "r": "3.4"}
             _add(root, "circle", **dot, fill=colour, fill_opacity="0.8", stroke="#ffffff", stroke_width="0.7")

@@ -232,7 +232,7 @@ def _versions(provenance: Mapping[str, Any]) -> dict[str, str]:
     named = {name: provenance.get(name) for name in ("harness", "image", "image_digest", "seed")}
     programs = provenance.get("versions")
     if isinstance(programs, Mapping):
-        named |= {str(name): value for name, value in programs.items() if name != "cores"}
+        named |= {str(name): value for name, value in programs.items()}
     settings = provenance.get("settings")
     if isinstance(settings, Mapping):
         baselines = settings.get("baselines")
