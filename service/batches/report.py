@@ -39,6 +39,7 @@ MAX_K = 1000
 _BAND_POINTS = 40
 _MOST_VALUES = 6
 _MOST_LISTED = 50
+_OF_CORRECT = Column("geomean of correct", r"\shortstack{geomean\\of correct}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _BASELINES = {"eager": "eager PyTorch", "compile": "torch.compile"}
 
@@ -173,12 +174,12 @@ def _tables(details: BatchDetails, parts: Sequence[_Part], ks: Sequence[int], ov
     shown = dict.fromkeys((ks[0], ks[-1]))
     overall = Table(
         "overall",
-        f"Results on {counts}; speedups over {over}. Shares in %. Brackets: 95 % intervals over tasks and samples.",
+        f"Results on {counts}; speedups (SU) over {over}, shares in %. Brackets: 95 % intervals.",
         (
             *(Column("model"), Column("tasks"), Column("samples")),
             *(_at("Compile", ks[0]), *(_at("Pass", k) for k in shown)),
             *(_speedup_at("1", k) for k in shown),
-            *(Column("geomean"), Column("geomean of correct"), Column("failed"), Column("$")),
+            *(Column("geomean"), _OF_CORRECT, Column("$")),
         ),
         _best(
             [
@@ -187,7 +188,6 @@ def _tables(details: BatchDetails, parts: Sequence[_Part], ks: Sequence[int], ov
                     *(percent(values.get(f"compile@{ks[0]}")), *(percent(values.get(f"pass@{k}")) for k in shown)),
                     *(percent(values.get(f"SpeedUp_1@{k}")) for k in shown),
                     *(times(values.get("geomean")), times(values.get("geomean_passed"))),
-                    percent(_plain(part.group.figures.share_failed)),
                     Cell(f"{part.group.cost_usd:.2f}"),
                 )
                 for part, values in found
@@ -206,7 +206,7 @@ def _tables(details: BatchDetails, parts: Sequence[_Part], ks: Sequence[int], ov
     at_k = Table(
         "at_k",
         "Shares of tasks in % for which at least one of k samples is built, is correct, or is correct and at least "
-        f"α times as fast as {over}.",
+        f"α times as fast (SpeedUp, SU) as {over}.",
         (
             *(Column("model"), Column("k"), Column("Compile@k"), Column("Pass@k")),
             *(_speedup_at(alpha, "k") for alpha in alphas),
@@ -249,7 +249,7 @@ def _by(
         f"Results by {head}; speedups over {over}, shares in %.",
         (
             *(Column(head), Column("model"), Column("tasks"), _at("Compile", 1), _at("Pass", 1)),
-            *(Column("fast_1", r"$\mathrm{fast}_1$"), Column("geomean"), Column("geomean of correct")),
+            *(Column("fast_1", r"$\mathrm{fast}_1$"), Column("geomean"), _OF_CORRECT),
         ),
         tuple(rows),
         labels=2,
@@ -291,7 +291,7 @@ def _at(name: str, k: int) -> Column:
 
 def _speedup_at(alpha: str, k: int | str) -> Column:
     of_k = "$k$" if k == "k" else k
-    return Column(f"SpeedUp_{alpha}@{k}", rf"$\mathrm{{SpeedUp}}_{{{alpha}}}$@{of_k}")
+    return Column(f"SpeedUp_{alpha}@{k}", rf"$\mathrm{{SU}}_{{{alpha}}}$@{of_k}")
 
 
 def _best(rows: Sequence[tuple[Cell, ...]], first: int, end: int | None = None) -> tuple[tuple[Cell, ...], ...]:
@@ -436,7 +436,7 @@ def _preamble(details: BatchDetails) -> str:
     batch = details.line.batch.id
     return (
         f"% Tables of batch {batch}, written by `kernelwright batch report {batch}`.\n"
-        "% In the preamble: \\usepackage{booktabs,longtable}\n"
+        "% In the preamble: \\usepackage{booktabs,longtable}; a longtable needs a page of one column (\\onecolumn).\n"
         "% The plots are .svg files: \\usepackage{svg}, or convert them, as by `rsvg-convert -f pdf fast_p.svg`.\n"
     )
 

@@ -105,7 +105,8 @@ def latex(table: Table, label: str) -> str:
     else:
         kind = "table*" if len(table.columns) > _NARROW else "table"  # over both columns of a page
         lines = [
-            *(rf"\begin{{{kind}}}[t]", r"\centering", r"\small", caption, rf"\label{{{label}}}"),
+            *(rf"\begin{{{kind}}}[t]", r"\centering", r"\small", r"\setlength{\tabcolsep}{3.5pt}"),
+            *(r"\setlength{\belowcaptionskip}{4pt}", caption, rf"\label{{{label}}}"),
             *(rf"\begin{{tabular}}{{{spec}}}", r"\toprule", head, r"\midrule"),
             *rows,
             *(r"\bottomrule", r"\end{tabular}", rf"\end{{{kind}}}"),

@@ -209,7 +209,7 @@ def test_a_batch_that_goes_on_says_so_and_names_what_is_left_out(batch: BatchDet
 def test_one_sample_of_one_task_is_reported_without_intervals() -> None:
     details = details_of([("s/op", 1, "passed", True, True, 2.0, 2.0, 1.0)])
     found = report_files(details)
-    assert "| openai/m | 1 | 1 | 100.0 | 100.0 | 100.0 | 2.00 | 2.00 | 0.0 | 0.00 |" in found["report.md"]
+    assert "| openai/m | 1 | 1 | 100.0 | 100.0 | 100.0 | 2.00 | 2.00 | 0.00 |" in found["report.md"]
 
 
 def test_a_report_is_written_wholly_and_takes_the_place_of_an_earlier_one(
