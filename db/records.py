@@ -397,7 +397,7 @@ class BatchState:
 
 @dataclass(frozen=True)
 class BestEvaluation:
-    """The evaluation of the best candidate of a job in a batch."""
+    """The evaluation of the best candidate of a job in a batch. `provenance` is that of the evaluator's result."""
 
     id: str
     verdict: str
@@ -416,6 +416,7 @@ class BestEvaluation:
     eager_ms: float | None
     compile_ms: float | None
     roofline_fraction: float | None
+    provenance: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 # The leaderboard

@@ -221,7 +221,11 @@ def best_evaluations(session: Session, batch_id: int) -> dict[int, BestEvaluatio
     """The best evaluation of each job of a batch, by job id. Jobs without a passed candidate are left out."""
     columns = [getattr(EvaluationRow, name) for name in _BEST_COLUMNS]
     query = (
-        select(JobRow.id, CandidateRow.hash, EvaluationRow.id, EvaluationRow.retracted_at, EvaluationRow.tags, *columns)
+        select(
+            *(JobRow.id, CandidateRow.hash, EvaluationRow.id, EvaluationRow.retracted_at, EvaluationRow.tags),
+            EvaluationRow.result["provenance"],
+            *columns,
+        )
         .join(EvaluationRow, EvaluationRow.id == JobRow.best_evaluation_id)
         .join(CandidateRow, CandidateRow.id == EvaluationRow.candidate_id)
         .where(JobRow.batch_id == batch_id)
@@ -232,9 +236,10 @@ def best_evaluations(session: Session, batch_id: int) -> dict[int, BestEvaluatio
             candidate_hash=candidate,
             tags=tuple(tags),
             retracted=retracted is not None,
+            provenance=provenance or {},
             **dict(zip(_BEST_COLUMNS, values, strict=True)),
         )
-        for job_id, candidate, evaluation_id, retracted, tags, *values in session.execute(query)
+        for job_id, candidate, evaluation_id, retracted, tags, provenance, *values in session.execute(query)
     }
 
 

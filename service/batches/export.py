@@ -1,22 +1,25 @@
-"""Batches for other programs: CSV, JSON, and KernelBench's form of results."""
+"""Batches for other programs: CSV and JSON. The forms of other projects are in `forms`."""
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from service.batches.manage import BatchDetails, ModelComparison
-from service.batches.results import COLUMNS, BatchJob, Group
-from service.batches.statistics import Figures
-from service.errors import BadRequest
-from tasks.outcomes import clock_of
+from service.batches.manage import BatchDetails, ModelComparison, group_samples
+from service.batches.results import COLUMNS, Group
+from service.batches.statistics import PASS_AT, Figures, estimates
+from service.version import program_version
+
+WRITTEN_BY = "kernelwright"
+"""The name by which the versions of an exported row have this program's, which wrote it."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_lines(rows: Iterable[Sequence[object]]) -> str:
-    """Rows as lines of CSV. The items of a list are joined by spaces, and None is an empty cell.
+    """Rows as lines of CSV. The items of a list are joined by spaces, a mapping is JSON, and None is an empty cell.
 
     A text that a spreadsheet would take for a formula gets an apostrophe before it.
     """
@@ -29,22 +32,33 @@ def csv_lines(rows: Iterable[Sequence[object]]) -> str:
 def _cell(value: object) -> object:
     if isinstance(value, list | tuple):
         value = " ".join(map(str, value))
+    if isinstance(value, Mapping):
+        value = json.dumps(value, sort_keys=True, default=str)
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def csv_text(details: BatchDetails) -> str:
     """One row a job, with a header."""
-    rows = [row_of(job) for job in details.jobs]
+    rows = rows_of(details)
     return csv_lines([COLUMNS, *([row[column] for column in COLUMNS] for row in rows)])
 
 
-def row_of(job: BatchJob) -> dict[str, Any]:
-    """A job by column, as plain values."""
-    return {**asdict(job), "status": job.status.value, "tags": list(job.tags)}
+def rows_of(details: BatchDetails) -> list[dict[str, Any]]:
+    """The jobs by column, as plain values. Their versions name this program's, too, which wrote the rows."""
+    written_by = {WRITTEN_BY: program_version()}
+    return [
+        {
+            **asdict(job),
+            "status": job.status.value,
+            "tags": list(job.tags),
+            "versions": written_by | dict(job.versions),
+        }
+        for job in details.jobs
+    ]
 
 
-def batch_json(details: BatchDetails) -> dict[str, Any]:
-    """The whole batch as one object, `kernelwright.batch/1`."""
+def batch_json(details: BatchDetails, *, ks: Sequence[int] = PASS_AT) -> dict[str, Any]:
+    """The whole batch as one object, `kernelwright.batch/1`. `ks` are the k of its estimates."""
     batch = details.line.batch
     return {
         "schema": "kernelwright.batch/1",
@@ -54,10 +68,40 @@ def batch_json(details: BatchDetails) -> dict[str, Any]:
         "complete": details.complete,
         "over": details.over,
         "memory": details.memory,
-        "groups": [group_json(group) for group in details.groups],
-        "jobs": [row_of(job) for job in details.jobs],
+        "about": about(details),
+        "groups": [
+            group_json(group) | {"estimates": {name: asdict(each) for name, each in estimates(samples, ks=ks).items()}}
+            for group, samples in ((group, group_samples(details, group)) for group in details.groups)
+        ],
+        "jobs": rows_of(details),
         "refused": [{"task": ref, "reason": reason} for ref, reason in details.refused],
     }
+
+
+def about(details: BatchDetails) -> dict[str, Any]:
+    """What was asked for and what judged it: the distinct values of all jobs, in the order of the jobs."""
+    jobs = details.jobs
+    columns = ("platform", "model", "strategy", "device", "sandbox", "dtype")
+    found: dict[str, Any] = {name: _distinct(getattr(job, name) for job in jobs) for name in columns}
+    for each in ("settings", "versions"):
+        names = sorted({name for job in jobs for name in getattr(job, each)})
+        found[each] = {name: _distinct(getattr(job, each).get(name) for job in jobs) for name in names}
+    samples = max((job.sample or 1 for job in jobs), default=0)
+    spec = details.line.batch.spec
+    translated = {"translate_from": spec["translate_from"]} if spec.get("translate_from") else {}
+    return {
+        "kernelwright": program_version(),
+        "over": details.over,
+        "tasks": len({job.task_key for job in jobs}),
+        "samples": samples,
+        "budget_usd": details.line.batch.budget_usd,
+        **translated,
+        **found,
+    }
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(value for value in values if value is not None))
 
 
 def group_json(group: Group) -> dict[str, Any]:
@@ -74,9 +118,14 @@ def group_json(group: Group) -> dict[str, Any]:
 def figures_json(figures: Figures) -> dict[str, Any]:
     """Figures by name. Thresholds and k are texts, since JSON has no other keys."""
     values = asdict(figures)
-    for name in ("pass_at_k", "fast_p", "speedup_at_1"):
-        values[name] = {f"{key:g}": value for key, value in values[name].items()}
+    for name in ("compile_at_k", "pass_at_k", "fast_p"):
+        values[name] = _by_text(values[name])
+    values["speedup_at_k"] = _by_text({alpha: _by_text(by_k) for alpha, by_k in figures.speedup_at_k.items()})
     return values
+
+
+def _by_text(values: Mapping[int, Any] | Mapping[float, Any]) -> dict[str, Any]:
+    return {f"{key:g}": value for key, value in values.items()}
 
 
 def comparison_json(a: int, b: int, over: str, found: list[ModelComparison]) -> dict[str, Any]:
@@ -87,80 +136,4 @@ def comparison_json(a: int, b: int, over: str, found: list[ModelComparison]) -> 
         "b": b,
         "over": over,
         "comparisons": [asdict(each) for each in found],
-    }
-
-
-def kernelbench_json(
-    details: BatchDetails, *, model: str | None = None, platform: str | None = None, suite: str | None = None
-) -> dict[str, Any]:
-    """The results of one model on one platform for one suite, in the form of KernelBench's `eval_results.json`.
-
-    Keys are problem ids: the number that a task's name begins with, or else its position among the names. Samples count
-    from 0. `runtime` is the candidate's median in milliseconds, and -1 if nothing passed. As in KernelBench, jobs that
-    did not end, or that say nothing about the model, are left out.
-
-    Raises:
-        BadRequest: the batch has several models, platforms or suites and none was chosen, or it lacks the chosen one.
-    """
-    jobs = list(details.jobs)
-    for what, wanted in (("model", model), ("platform", platform), ("suite", suite)):
-        known = list(dict.fromkeys(_value(job, what) for job in jobs))
-        if wanted is None and len(known) > 1:
-            raise BadRequest(f"KernelBench's form holds one {what}; choose --{what}: {', '.join(known)}")
-        if wanted is not None and wanted not in known:
-            raise BadRequest(f"--{what} {wanted[:80]}: not in this batch; there is: {', '.join(known)}")
-        jobs = [job for job in jobs if wanted in (None, _value(job, what))]
-    ids = _problem_ids(jobs)
-    results: dict[str, list[dict[str, Any]]] = {}
-    for job in jobs:
-        if job.outcome in ("passed", "failed"):
-            results.setdefault(ids[_name(job)], []).append(_result(job))
-    return dict(sorted(results.items(), key=lambda item: int(item[0])))
-
-
-def _value(job: BatchJob, what: str) -> str:
-    return {"model": job.model or "", "platform": job.platform, "suite": job.task.partition("/")[0]}[what]
-
-
-def _name(job: BatchJob) -> str:
-    return job.task.partition("/")[2]
-
-
-def _problem_ids(jobs: list[BatchJob]) -> dict[str, str]:
-    names = sorted({_name(job) for job in jobs})
-    numbers = [name.partition("_")[0] for name in names]
-    if all(number.isascii() and number.isdecimal() for number in numbers) and len(set(numbers)) == len(names):
-        return {name: str(int(number)) for name, number in zip(names, numbers, strict=True)}
-    return {name: str(position) for position, name in enumerate(names, start=1)}
-
-
-def _result(job: BatchJob) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"problem_name": f"{_name(job)}.py", "job": job.job}
-    if job.memory != "off":
-        metadata["kernelwright_memory"] = job.memory
-    if job.reason:
-        metadata["kernelwright_reason"] = job.reason
-    if job.evaluation is None or job.outcome != "passed":
-        return {
-            "sample_id": (job.sample or 1) - 1,
-            "compiled": job.compiled,
-            "correctness": False,
-            "metadata": metadata,
-            "runtime": -1.0,
-            "runtime_stats": {},
-        }
-    metadata |= {
-        "hardware": job.device,
-        "sandbox": job.sandbox,
-        "speedup": job.speedup,
-        "timed": clock_of(job.tags).name,
-    }
-    stats = {"median": job.candidate_ms, "median_eager": job.eager_ms, "median_compile": job.compile_ms}
-    return {
-        "sample_id": (job.sample or 1) - 1,
-        "compiled": True,
-        "correctness": True,
-        "metadata": metadata,
-        "runtime": -1.0 if job.candidate_ms is None else job.candidate_ms,
-        "runtime_stats": {**stats, "hardware": job.device} if job.candidate_ms is not None else {},
     }

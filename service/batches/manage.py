@@ -15,6 +15,7 @@ from service.batches.compare import Comparison, compare
 from service.batches.plan import BatchPlan, plan_batch
 from service.batches.results import Baseline, BatchJob, Group, batch_jobs, devices_of, groups_of, samples_of
 from service.batches.spec import BatchSpec, with_kept_weights
+from service.batches.statistics import Sample
 from service.errors import BadRequest
 from service.jobs.persistence import save_task
 from service.jobs.query import mark_dead_jobs
@@ -318,8 +319,13 @@ def _key(task: Task) -> tuple[str, str, str]:
     return task.suite, task.name, task.source_hash
 
 
+def group_samples(details: BatchDetails, group: Group) -> list[Sample]:
+    """The samples of a group's figures."""
+    return samples_of(_jobs(details, group.model, group.platform), details.over)
+
+
 def _jobs(details: BatchDetails, model: str, platform: str) -> list[BatchJob]:
-    return [job for job in details.jobs if (job.model, job.platform) == (model, platform)]
+    return [job for job in details.jobs if ((job.model or ""), job.platform) == (model, platform)]
 
 
 def _chosen(side: BatchDetails, model: str | None) -> list[str]:

@@ -1,13 +1,14 @@
 """The jobs of a batch with their results, and the figures of each model on each platform."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from db.records import BestEvaluation, JobRecord, JobStatus, Measurements
 from service.batches.statistics import Figures, Sample, best_of, figures
 from tasks.outcomes import NOT_JUDGED, RIGHT, UNRANKED, Verdict, is_ranked
+from tasks.restrict import split_ref
 
 Baseline = Literal["eager", "compile"]
 Outcome = Literal["passed", "failed", "unjudged", "open"]
@@ -31,6 +32,8 @@ class BatchJob:
         memory: what the job was told of earlier ones: off, similar or all.
         verdict, tags, speedup, latencies, device, candidate_hash: of the best candidate; None or empty without one.
         sandbox: that of the best candidate, or else of the job.
+        settings: the options of the job that say what was asked for, and the domain of its task's inputs.
+        versions: what judged and timed the best candidate: the referee's digest (`harness`), image, programs, seed.
     """
 
     batch: int
@@ -73,6 +76,13 @@ class BatchJob:
     started_at: datetime | None
     finished_at: datetime | None
     memory: str = "off"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def suite(self) -> str:
+        """The suite of the task, which is its level in benchmarks that have levels."""
+        return self.task.partition("/")[0]
 
     @property
     def task_key(self) -> str:
@@ -86,8 +96,15 @@ class BatchJob:
         return self.speedup if over == "eager" else self.speedup_compile
 
 
-COLUMNS = tuple(field.name for field in fields(BatchJob))
-_FIGURES = tuple(field.name for field in fields(Measurements))
+COLUMNS = tuple(each.name for each in fields(BatchJob))
+SETTINGS = (
+    *("judge_model", "rounds", "seed", "plateau_rounds", "roofline_target", "price"),
+    *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
+)
+"""The options of a job that exports name. The others are the server's own, or follow from columns."""
+
+_FIGURES = tuple(each.name for each in fields(Measurements))
+_MOST_CHARS = 200
 
 
 @dataclass(frozen=True)
@@ -125,13 +142,16 @@ def batch_jobs(
     return tuple(_batch_job(batch_id, job, best.get(job.id), verdicts.get(job.id, ())) for job in jobs)
 
 
-def samples_of(jobs: Sequence[BatchJob], over: Baseline) -> list[Sample]:
+def samples_of(jobs: Iterable[BatchJob], over: Baseline) -> list[Sample]:
     """The samples that figures are made of: jobs that ended and say something about their model."""
-    return [
-        Sample(job.task_key, job.sample or 1, job.compiled, job.outcome == "passed", job.counted_speedup(over))
-        for job in jobs
-        if job.outcome in ("passed", "failed")
-    ]
+    return [sample for job in jobs if (sample := sample_of(job, over)) is not None]
+
+
+def sample_of(job: BatchJob, over: Baseline) -> Sample | None:
+    """A job as figures see it; None if it has not ended, or says nothing about its model."""
+    if job.outcome not in ("passed", "failed"):
+        return None
+    return Sample(job.task_key, job.sample or 1, job.compiled, job.outcome == "passed", job.counted_speedup(over))
 
 
 def groups_of(jobs: Sequence[BatchJob], over: Baseline) -> tuple[Group, ...]:
@@ -199,7 +219,29 @@ def _batch_job(batch_id: int, job: JobRecord, best: BestEvaluation | None, verdi
         started_at=job.started_at,
         finished_at=job.finished_at,
         memory=str(job.options.get("memory") or "off"),
+        settings=_settings(job),
+        versions={} if best is None else _versions(best.provenance),
     )
+
+
+def _settings(job: JobRecord) -> dict[str, Any]:
+    found = {name: value for name in SETTINGS if (value := job.options.get(name)) is not None}
+    domain = split_ref(job.task.ref)[1]
+    return found if domain is None else found | {"domain": domain}
+
+
+def _versions(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """What an evaluation says of the referee and the programs that it used, as short texts."""
+    named = {name: provenance.get(name) for name in ("harness", "image", "image_digest", "seed")}
+    programs = provenance.get("versions")
+    if isinstance(programs, Mapping):
+        named |= {str(name): value for name, value in programs.items()}
+    settings = provenance.get("settings")
+    if isinstance(settings, Mapping):
+        baselines = settings.get("baselines")
+        named["baselines"] = ",".join(map(str, baselines)) if isinstance(baselines, list | tuple) else None
+        named["measure_budget_s"] = settings.get("measure_budget_s")
+    return {name[:_MOST_CHARS]: str(value)[:_MOST_CHARS] for name, value in named.items() if value is not None}
 
 
 def _stays_as_it_is(job: JobRecord) -> bool:

@@ -144,7 +144,7 @@ def _tell_devices(whose: str, devices: Sequence[str]) -> None:
 def _told(failed: float | None, without: float | None, waiting: int, unjudged: int) -> list[str]:
     parts = [f"{_share(failed)} failed"] if failed else []
     if failed is not None and without is not None and without > failed + 1e-9:
-        parts.append(f"{_share(without - failed)} passed without a speedup that counts: counts as 1.0")
+        parts.append(f"{_share(without - failed)} passed with times that do not count: 1.0 until measured again")
     if unjudged:
         parts.append(f"left out, for they say nothing of it: {unjudged}")
     if waiting:

@@ -23,6 +23,7 @@ from db.records import (
     TaskRecord,
     WorkerStatus,
 )
+from service.batches.export import WRITTEN_BY
 from service.batches.manage import BatchDetails, BatchLine
 from service.batches.results import Baseline, BatchJob, groups_of
 from service.client.http import SENDING, ApiClient
@@ -221,7 +222,7 @@ class ServerClient(ApiClient):
     def show_batch(self, batch_id: int, *, over: Baseline = "eager") -> BatchDetails:
         """A batch with its figures over a baseline, as far as it has come."""
         found = self.json("GET", f"/batches/{batch_id}")
-        jobs = tuple(_batch_job(row) for row in found["figures"]["jobs"])
+        jobs = tuple(batch_job(row) for row in found["figures"]["jobs"])
         refused = tuple((each["task"], each["reason"]) for each in found["figures"]["refused"])
         return BatchDetails(_batch_line(found["batch"]), over, groups_of(jobs, over), jobs, refused)
 
@@ -289,8 +290,11 @@ def _batch_line(values: Mapping[str, Any]) -> BatchLine:
     return BatchLine(batch, {status: count for status, count in counts.items() if count}, values["spent_usd"])
 
 
-def _batch_job(row: Mapping[str, Any]) -> BatchJob:
-    return BatchJob(**_fields_of(BatchJob, row) | {"status": JobStatus(row["status"]), "tags": tuple(row["tags"])})
+def batch_job(row: Mapping[str, Any]) -> BatchJob:
+    """A job of a batch as the JSON form of the batch holds it; an older program's row has fewer columns."""
+    found = _fields_of(BatchJob, row) | {"status": JobStatus(row["status"]), "tags": tuple(row["tags"])}
+    judged_by = {name: version for name, version in found.get("versions", {}).items() if name != WRITTEN_BY}
+    return BatchJob(**found | {"versions": judged_by})
 
 
 def round_line(values: Mapping[str, Any]) -> RoundLine:

@@ -1,13 +1,13 @@
 """Noisy results are measured again while a worker has nothing else to do and its device is quiet.
 
-A job whose best evaluation is tagged `noisy` has no rank, and that is no fault of its user. Its best candidate is
-measured again, at most `MOST_TRIES` times; real work comes first and cancels it. Once a measurement counts, it is the
-job's.
+Real work comes first and cancels it. What is measured, and what comes of it, is in `service.jobs.remeasure`.
 """
 
 import logging
 import threading
 import time
+
+from sqlalchemy.orm import Session
 
 from db.errors import StoreError
 from db.evaluations import results
@@ -16,27 +16,20 @@ from db.records import EvaluationRecord
 from sandbox.base import SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken
 from service.evaluation_context import EvaluationContext
-from service.jobs.persistence import outcome_of, save_evaluation
-from service.jobs.query import REMEASURED
+from service.jobs.remeasure import MOST_TRIES, QUIET_LOAD, SAMPLE_S, can_be_mended, is_quiet, measure_again, rules_of
 from service.jobs.spec import settings_of, task_of
 from service.weights import has_weights
 from service.worker.context import WorkerContext
-from tasks.outcomes import NOISY, is_ranked
 
-MOST_TRIES = 3
+__all__ = ["MOST_TRIES", "QUIET_LOAD", "Remeasurer"]
+
 IDLE_S = 60.0
 """How long a worker has had nothing to do before it measures again."""
-
-QUIET_LOAD = 0.1
-"""The load of others before it begins, at most: less than what makes a result noisy."""
-
-SAMPLE_S = 2.0
-"""How long that load is looked at."""
 
 LOOK_S = 60.0
 """Between two looks for a noisy result."""
 
-NEWEST_JOBS = 50
+NEWEST_JOBS = 5000
 """The newest jobs of a device, among which noisy ones are looked for."""
 
 log = logging.getLogger(__name__)
@@ -88,42 +81,25 @@ class Remeasurer:
             StoreError: the store does not answer.
         """
         found = self._noisy()
-        if found is None or not self._is_quiet(cancel):
+        if found is None or not is_quiet(self._worker.platform, cancel, sample_s=SAMPLE_S):
             return False
         worker = self._worker
         with worker.store.read() as session:
             job = jobs.get_job(session, found.job_id)
-        about = {"job": job.id, "candidate": found.candidate_hash[:16]}
-        weights = worker.weights.of(job)
-        log.info("a noisy result is measured again", extra=about)
-        tolerance = job.options.get("tolerance")
         context = EvaluationContext(
             task_of(job),
             worker.platform,
             worker.sandbox,
             settings_of(job, worker.settings),
-            rules=() if tolerance is None else (str(tolerance),),
+            rules=rules_of(job),
             cold=bool(job.options.get("cold")),
-            weights=weights,
+            weights=worker.weights.of(job),
         )
-        evaluation = context.evaluate(found.source, on_progress=lambda _: None, cancel=cancel)
-        with worker.store.write() as session:
-            if not workers.lock_if_live(session, worker.worker_id):
-                raise Cancelled
-            evaluation_id = save_evaluation(
-                session, job.id, context, found.source, evaluation, round_number=found.round
-            )
-            still_best = jobs.get_job(session, job.id).best_evaluation_id == found.id
-            counts = evaluation.passed and is_ranked(evaluation.tags) and still_best
-            data = {"evaluation": evaluation_id, "verdict": evaluation.verdict.value, "counts": counts}
-            results.add_event(session, job.id, REMEASURED, found.round, data)
-            if counts:
-                jobs.set_best(session, job.id, evaluation_id)
-            if counts and job.kind == "optimize":  # what is proved takes the place of the round's earlier figures
-                digest = found.candidate_hash
-                proof = outcome_of(evaluation, worker.platform, candidate_hash=digest, evaluation_id=evaluation_id)
-                results.add_event(session, job.id, "proved", found.round, proof.to_json())
-        log.info("measured again: %s", evaluation.message, extra=about)
+
+        def may_store(session: Session) -> bool:
+            return workers.lock_if_live(session, worker.worker_id)
+
+        measure_again(worker.store, job, found, context, cancel=cancel, may_store=may_store)
         return True
 
     def _noisy(self) -> EvaluationRecord | None:
@@ -141,15 +117,6 @@ class Remeasurer:
                 limit=NEWEST_JOBS,
             )
             for job_id, evaluation_id, tags in newest:
-                mends = NOISY in tags and is_ranked(tag for tag in tags if tag != NOISY)
-                if not mends or len(results.list_events(session, job_id, kinds=[REMEASURED])) >= MOST_TRIES:
-                    continue
-                if has_weights(session, jobs.get_job(session, job_id)):
+                if can_be_mended(session, job_id, tags) and has_weights(session, jobs.get_job(session, job_id)):
                     return results.get_evaluation(session, evaluation_id)
         return None
-
-    def _is_quiet(self, cancel: CancelToken) -> bool:
-        busy = self._worker.platform.load(lambda: cancel.event.wait(SAMPLE_S))
-        if cancel.requested():
-            raise Cancelled
-        return busy is not None and busy <= QUIET_LOAD

@@ -9,10 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from db.records import JobStatus
 from service.batches.export import batch_json, csv_text
 from service.batches.manage import BatchLine, list_batches, show_batch
+from service.batches.report import MAX_K
 from service.batches.spec import make_spec
 from service.submissions.batches import cancel_batch_for, public_spec, resume_batch_for, start_batch_for
 from web.api.parameters import HEX_64, MAX_ID, MODEL, WORD, Cursor, IdempotencyKey, Limit
 from web.api.schemas.jobs import Amount, JobChoices
+from web.archives import report_archive
 from web.dependencies import Dependencies, Deps
 from web.problems import problems
 from web.security.identity import Submitter, Viewer
@@ -173,6 +175,28 @@ def export(batch_id: BatchId, deps: Deps, _: Viewer, over: Over = "eager") -> Re
     """A batch as CSV, with one line for each job."""
     headers = {"Content-Disposition": f'attachment; filename="batch-{batch_id}.csv"'}
     return Response(csv_text(show_batch(deps.store, batch_id, over=over)), media_type="text/csv", headers=headers)
+
+
+@router.get(
+    "/{batch_id}/report.zip",
+    response_class=Response,
+    responses={
+        200: {"content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}}},
+        **problems(404, 409),
+    },
+)
+def report(
+    batch_id: BatchId,
+    deps: Deps,
+    _: Viewer,
+    over: Over = "eager",
+    k: Annotated[
+        list[Annotated[int, Field(ge=1, le=MAX_K)]],
+        Query(max_length=20, description="The k of Compile@k, Pass@k and SpeedUp@k; left out: those that fit."),
+    ] = [],  # noqa: B006
+) -> Response:
+    """Tables (LaTeX, Markdown), plots (SVG), settings and results of a batch, as files of a .zip archive."""
+    return report_archive(deps, batch_id, over=over, ks=k)
 
 
 @router.post("/{batch_id}/cancel", responses=problems(404))

@@ -11,8 +11,8 @@ from tasks.load import task_from_source
 from web.api.jobs import REPLAYED
 from web.api.parameters import MAX_ID, Cursor, IdempotencyKey, Limit
 from web.api.schemas.models import ModelOfTask, ModelRequest, ModelRun, ModelRunPage, ModelRunWhole
+from web.archives import model_archive
 from web.dependencies import Deps
-from web.model_archive import model_archive
 from web.problems import problems
 from web.security.identity import Submitter, Viewer
 

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import BeforeValidator
 
 from service.batches.manage import compare_batches, list_batches
@@ -12,6 +12,7 @@ from service.submissions.access import Principal, may_change
 from service.submissions.batches import cancel_batch_for, resume_batch_for
 from service.views.batches import BatchView, batch_view, column_name
 from web.api.parameters import MAX_ID
+from web.archives import report_archive
 from web.dependencies import Dependencies, Deps
 from web.pages.parameters import BatchId, Before, CsrfChecked
 from web.pages.render.render import page
@@ -49,6 +50,12 @@ def part(
 ) -> HTMLResponse:
     """The part of a batch's page that changes while the batch runs."""
     return page(request, "batch_part.html", **_context(deps, principal, batch_id, over, against))
+
+
+@router.get("/{batch_id}/report.zip")
+def report(deps: Deps, _: Viewer, batch_id: BatchId, over: Over = "eager") -> Response:
+    """Download a paper's tables and plots of a batch."""
+    return report_archive(deps, batch_id, over="compile" if over == "compile" else "eager")
 
 
 @router.post("/{batch_id}/cancel", dependencies=[CsrfChecked])

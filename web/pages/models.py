@@ -8,8 +8,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from service.submissions.access import Principal, may_change
 from service.submissions.jobs import cancel_for, resume_for
 from service.views.models import STAGES, ModelRunView, model_run_list, model_run_view
+from web.archives import model_archive
 from web.dependencies import Deps
-from web.model_archive import model_archive
 from web.pages.parameters import Before, CsrfChecked, RunId
 from web.pages.render import speedup_bars, time_bars
 from web.pages.render.render import page

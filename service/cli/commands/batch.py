@@ -42,6 +42,7 @@ def add_to(app: typer.Typer) -> None:
     group.command(epilog="Example: kernelwright batch cancel 3")(cancel)
     group.command(epilog="Example: kernelwright batch resume 3 --budget-usd 30")(resume)
     group.command(epilog="Example: kernelwright batch compare 3 4")(compare)
+    group.command(epilog="Example: kernelwright batch report 3 --out paper/batch3 --k 1 --k 5")(report)
     app.add_typer(group, name="batch")
 
 
@@ -142,7 +143,10 @@ def resume(
     server: Server = None,
     as_json: Json = False,
 ) -> int:
-    """Resume a batch: jobs that wait, were interrupted or cancelled, or failed. Nothing is paid for twice."""
+    """Resume a batch: jobs that wait, were interrupted or cancelled, or failed. Nothing is paid for twice.
+
+    Noisy results are measured again, as long as the machine is quiet.
+    """
     from service.batches.manage import resume_batch
     from service.database import opened_store
     from service.settings import load_settings
@@ -171,6 +175,7 @@ def _go(batch_id: int, settings: "Settings", store: "Store", *, detach: bool, as
     show_refused(details)
     if not detach:
         run_here(details, settings=settings, store=store, cancel=cancel)
+        measure_again_here(batch_id, settings=settings, store=store, cancel=cancel)
         details = show_batch(store, batch_id)
     show_outcome(details, detached=detach, as_json=as_json)
     return cancel.exit_status or 0
@@ -223,6 +228,35 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
         )
 
 
+def measure_again_here(batch_id: int, *, settings: "Settings", store: "Store", cancel: "CancelToken") -> None:
+    """Measure the noisy results of a batch again as long as this machine is quiet, and say how many are left.
+
+    Raises:
+        SandboxUnavailable: there is no sandbox to work with.
+    """
+    from service.cancellation import Cancelled, cancel_on_signals
+    from service.cli.output import note, plain
+    from service.jobs.remeasure import remeasure_batch
+
+    if cancel.requested():
+        return
+    with cancel_on_signals(cancel), contextlib.suppress(Cancelled):
+        found = remeasure_batch(
+            batch_id,
+            settings=settings,
+            store=store,
+            cancel=cancel,
+            on_job=lambda job: note(f"job {job.id}, {plain(job.task.ref)}: noisy, measured again"),
+        )
+        if found.counts:
+            note(f"noisy results that count now: {found.counts}")
+        if found.left:
+            note(
+                f"noisy results left, because the machine is busy: {found.left}; on a quiet one"
+                f" `kernelwright batch resume {batch_id}` measures them again, and so does an idle worker"
+            )
+
+
 def show(
     batch_id: BatchId,
     over: Over = "eager",
@@ -237,7 +271,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show how far a batch has come and its figures, or print it for other programs."""
-    from service.batches.export import batch_json, csv_text, kernelbench_json
+    from service.batches.export import batch_json, csv_text
+    from service.batches.forms import kernelbench_form
     from service.cli.backend import open_backend
     from service.cli.batch_output import show_details, show_jobs, show_refused
     from service.cli.output import print_json
@@ -249,12 +284,44 @@ def show(
     elif form == "csv":
         print(csv_text(details), end="")
     elif form == "kernelbench":
-        print_json(kernelbench_json(details, model=model, platform=platform, suite=suite))
+        print_json(kernelbench_form(details, model=model, platform=platform, suite=suite).eval_results)
     else:
         show_details(details)
         if everything:
             show_jobs(details)
         show_refused(details)
+
+
+def report(
+    batch_id: BatchId,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="A new or empty folder, or one that holds an earlier report.")
+    ],
+    over: Over = "eager",
+    k: Annotated[
+        list[int] | None,
+        typer.Option("--k", help="A k of Compile@k, Pass@k and SpeedUp@k; may be given several times."),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Write a paper's tables (LaTeX, Markdown) and plots (SVG) of a batch, with its results and its settings."""
+    from service.batches.report import check_ks, report_files, write_report
+    from service.cli.backend import open_backend
+    from service.cli.output import note, print_json
+
+    ks = check_ks(k or ())
+    with open_backend(server) as backend:
+        details = backend.show_batch(batch_id, over=over)
+    files = report_files(details, ks=ks)
+    write_report(files, out)
+    if as_json:
+        names = sorted(files)
+        print_json({"schema": "kernelwright.batch_report/1", "batch": batch_id, "folder": str(out), "files": names})
+    else:
+        print(f"batch {batch_id}: {len(files)} files in {out}; begin with {out / 'report.md'}")
+    if not details.complete:
+        note("not every job came to its end, so the figures are not the batch's last ones")
 
 
 def list_(

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from sqlalchemy import event, update
 from sqlalchemy.orm import Session
 
-from db.evaluations import tasks
+from db.evaluations import results, tasks
 from db.jobs import batches, job_queue, jobs
-from db.records import BatchState, JobStatus, Owner
+from db.records import BatchState, JobStatus, Measurements, Owner
 from db.store import Store
 from db.tables import JobRow
 from service.batches.manage import queue_batch
@@ -135,3 +135,34 @@ def test_the_state_of_a_batch_sums_over_its_jobs_and_ends_with_the_last_of_them(
     with store.read() as session:
         state = batches.states(session, [batch])[batch]
     assert (state.ended, state.cancel_requested, state.counts) == (True, True, {JobStatus.CANCELLED: 1})
+
+
+def test_the_best_evaluation_of_a_batchs_job_comes_with_what_it_was_judged_by(store: Store) -> None:
+    batch, job = running_job(store)
+    told = {"harness": "6b61e2", "versions": {"torch": "2.13.0"}, "seed": "a"}
+    with store.write() as session:
+        for number, result in enumerate(({"provenance": told}, {"verdict": "passed"})):
+            candidate = results.add_candidate(
+                session, job, round_number=number, candidate_hash=f"{number}" * 64, source=""
+            )
+            results.add_evaluation(
+                session,
+                f"e{number}",
+                candidate_id=candidate,
+                round_number=number,
+                platform="cpu",
+                device="d",
+                sandbox="docker",
+                verdict="passed",
+                code=None,
+                message="",
+                tags=(),
+                measurements=Measurements(speedup=2.0),
+                result=result,
+            )
+    found = []
+    for number in (0, 1):
+        with store.write() as session:
+            jobs.set_best(session, job, f"e{number}")
+            found.append(batches.best_evaluations(session, batch)[job].provenance)
+    assert found == [told, {}]

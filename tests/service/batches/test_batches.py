@@ -22,7 +22,8 @@ from db.jobs import job_queue, jobs
 from db.records import JobRecord, JobStatus
 from db.store import Store
 from db.tables import EvaluationRow, JobRow
-from service.batches.export import COLUMNS, batch_json, csv_text, kernelbench_json
+from service.batches.export import COLUMNS, batch_json, csv_text
+from service.batches.forms import kernelbench_form
 from service.batches.manage import cancel_batch, compare_batches, list_batches, resume_batch, show_batch, start_batch
 from service.batches.spec import MAX_JOBS, BatchSpec, make_spec, read_spec
 from service.cancellation import CancelToken
@@ -584,7 +585,7 @@ def test_kernelbenchs_form_has_problem_ids_samples_and_runtimes(
     with quick(monkeypatch, tmp_path, coder([4.0, 0.0, 2.0, 0.0, 0.0, 2.0])) as (settings, store):
         batch_id = start_batch(spec_of(named, samples=2), settings=settings, store=store)
         run_all(batch_id, settings, store)
-        found = kernelbench_json(show_batch(store, batch_id))
+        found = kernelbench_form(show_batch(store, batch_id)).eval_results
     assert list(found) == ["2", "10", "33"]
     assert [each["sample_id"] for each in found["10"]] == [0, 1]
     assert all(
@@ -604,10 +605,10 @@ def test_kernelbenchs_form_holds_one_model(tmp_path: Path, monkeypatch: pytest.M
         run_all(batch_id, settings, store)
         details = show_batch(store, batch_id)
     with pytest.raises(BadRequest, match="choose --model: openai/a, openai/b"):
-        kernelbench_json(details)
+        kernelbench_form(details)
     with pytest.raises(BadRequest, match="there is: openai/a, openai/b"):
-        kernelbench_json(details, model="openai/c")
-    assert kernelbench_json(details, model="openai/b")["1"][0]["runtime"] == 2.0
+        kernelbench_form(details, model="openai/c")
+    assert kernelbench_form(details, model="openai/b").eval_results["1"][0]["runtime"] == 2.0
 
 
 def test_a_batch_that_is_not_there_is_named() -> None:

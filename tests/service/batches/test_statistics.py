@@ -3,6 +3,8 @@
 import itertools
 import math
 import random
+from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -10,17 +12,23 @@ from hypothesis import strategies as st
 
 from service.batches.compare import EXACT_UP_TO, Wilcoxon, compare, mcnemar, wilcoxon
 from service.batches.statistics import (
+    AS_THE_REFERENCE,
     FAST_P,
     Figures,
     Sample,
     best_of,
     bootstrap_mean,
+    bootstrap_means,
+    estimates,
     fast_p,
     figures,
     geomean,
     group_by_task,
+    is_compiled,
+    is_passed,
     pass_at_k,
-    speedup_at_k,
+    rate_at_k,
+    reaches,
 )
 
 SPEEDUPS = st.floats(0.05, 50, allow_nan=False)
@@ -76,6 +84,102 @@ def test_pass_at_k_weighs_tasks_alike() -> None:
     assert found.correctness_rate == 0.5
 
 
+# --- any k
+
+
+@given(samples(), st.integers(1, 4), st.sampled_from((*FAST_P[1:], AS_THE_REFERENCE, 7.0)))
+def test_each_rate_at_k_is_the_share_of_tasks_over_all_choices_of_k_samples(
+    samples: list[Sample], k: int, alpha: float
+) -> None:
+    by_task = [members for members in group_by_task(samples).values() if len(members) >= k]
+    if not by_task:
+        return
+
+    def counted(sample: Sample) -> bool:  # by the words of the definition
+        return sample.passed and (sample.speedup if sample.speedup is not None else AS_THE_REFERENCE) >= alpha
+
+    for holds, by_definition in (
+        (is_compiled, lambda sample: sample.compiled),
+        (is_passed, lambda sample: sample.passed),
+        (reaches(alpha), counted),
+    ):
+        shares = []
+        for members in by_task:
+            choices = list(itertools.combinations(members, k))
+            shares.append(sum(any(by_definition(each) for each in choice) for choice in choices) / len(choices))
+        assert rate_at_k(by_task, holds, k) == pytest.approx(fmean(shares))
+
+
+@given(samples())
+def test_more_samples_and_lower_thresholds_never_lower_a_rate(samples: list[Sample]) -> None:
+    found = figures(samples, ks=range(1, 5), resamples=2)
+    for by_k in (found.compile_at_k, found.pass_at_k, *found.speedup_at_k.values()):
+        rates = list(by_k.values())
+        assert all(earlier <= later + 1e-12 for earlier, later in itertools.pairwise(rates))
+    for k, passed in found.pass_at_k.items():
+        at_k = [by_k[k] for by_k in found.speedup_at_k.values()]
+        assert all(one >= other - 1e-12 for one, other in itertools.pairwise(at_k))
+        assert found.compile_at_k[k] >= passed - 1e-12 and passed >= at_k[0] - 1e-12
+
+
+def test_with_as_many_samples_as_k_the_rate_is_the_count_that_the_paper_reports() -> None:
+    tries = [one("a", 3.0), one("a", 0.5, number=2), failed("b"), one("b", 1.5, number=2), failed("c"), failed("c", 2)]
+    by_task = list(group_by_task(tries).values())
+    assert rate_at_k(by_task, reaches(2.0), 2) == pytest.approx(1 / 3)
+    assert rate_at_k(by_task, reaches(1.0), 2) == pytest.approx(2 / 3)
+    assert rate_at_k(by_task, is_compiled, 2) == pytest.approx(2 / 3)
+
+
+# --- intervals
+
+
+@given(samples())
+def test_estimates_are_the_figures_with_intervals_that_hold_them(samples: list[Sample]) -> None:
+    found, values = estimates(samples, resamples=30), figures(samples, resamples=30)
+    assert found["geomean"] == values.geomean
+    assert found.get("geomean_passed") == values.geomean_passed
+    for k, value in values.pass_at_k.items():
+        assert found[f"pass@{k}"].value == pytest.approx(value)
+        assert found[f"compile@{k}"].value == pytest.approx(values.compile_at_k[k])
+        for alpha, by_k in values.speedup_at_k.items():
+            assert found[f"SpeedUp_{alpha:g}@{k}"].value == pytest.approx(by_k[k])
+    for p, value in values.fast_p.items():
+        assert found[f"fast_{p:g}"].value == pytest.approx(value)
+    for each in found.values():
+        if values.tasks == 1:
+            assert (each.low, each.high) == (None, None)
+        elif each.low is not None and each.high is not None:
+            assert each.low <= each.value * (1 + 1e-9) and each.high >= each.value * (1 - 1e-9)
+
+
+def test_nothing_tried_has_no_estimates() -> None:
+    assert estimates([]) == {}
+
+
+@given(st.lists(st.tuples(st.floats(-5, 5), st.floats(-5, 5)), min_size=1, max_size=12), st.integers(0, 5))
+def test_columns_are_drawn_together_and_each_as_if_alone(rows: list[tuple[float, float]], seed: int) -> None:
+    columns = [[a for a, _ in rows], [b for _, b in rows]]
+    assert bootstrap_means(columns, resamples=40, seed=seed) == [
+        bootstrap_mean(column, resamples=40, seed=seed) for column in columns
+    ]
+
+
+def test_a_rate_interval_covers_the_rate_over_new_tasks_and_samples_about_as_often_as_it_says() -> None:
+    rng = random.Random(11)
+    hits = 0
+    for trial in range(150):  # tasks differ in how often a sample passes: on the mean, 1/2
+        tries = []
+        for task in range(40):
+            chance = rng.random()
+            tries += [
+                one(str(task), 2.0, number=n) if rng.random() < chance else failed(str(task), n) for n in (1, 2, 3)
+            ]
+        interval = estimates(tries, ks=(1,), ps=(), resamples=300, seed=trial)["pass@1"]
+        assert interval.low is not None and interval.high is not None
+        hits += interval.low <= 0.5 <= interval.high
+    assert 0.89 <= hits / 150 <= 0.99
+
+
 # --- fast_p and SpeedUp_α
 
 
@@ -86,16 +190,34 @@ def test_fast_p_is_the_share_of_all_tasks_that_are_correct_and_faster_than_p() -
 
 def test_speedup_at_1_counts_the_threshold_itself_and_fast_p_does_not() -> None:
     found = figures([one("a", 1.0), one("b", 2.0), failed("c"), failed("d")])
-    assert (found.fast_p[1.0], found.speedup_at_1[1.0]) == (0.25, 0.5)
-    assert (found.fast_p[2.0], found.speedup_at_1[2.0]) == (0.0, 0.25)
+    assert (found.fast_p[1.0], found.speedup_at_k[1.0][1]) == (0.25, 0.5)
+    assert (found.fast_p[2.0], found.speedup_at_k[2.0][1]) == (0.0, 0.25)
 
 
-def test_a_correct_kernel_whose_speed_cannot_be_relied_on_is_correct_and_no_faster_than_anything() -> None:
+def test_a_correct_kernel_whose_times_do_not_count_is_as_fast_as_the_reference_in_every_figure() -> None:
     found = figures([one("a", None)])
-    assert found.fast_p == {0.0: 1.0} | {p: 0.0 for p in FAST_P if p > 0}
+    assert found.fast_p == {p: float(p < 1) for p in FAST_P}
+    assert found.speedup_at_k == {alpha: {1: float(alpha < 1)} for alpha in FAST_P if alpha > 0}
     assert (found.share_failed, found.share_without_speedup) == (0.0, 1.0)
-    assert found.geomean is not None and found.geomean.value == 1.0
-    assert found.geomean_passed is None
+    assert (found.median, found.median_passed) == (1.0, 1.0)
+    for mean in (found.geomean, found.geomean_passed):
+        assert mean is not None and mean.value == 1.0
+    assert best_of([one("a", None), one("a", 0.5, number=2), one("a", 1.0, number=3)])[0].number == 3
+    assert best_of([one("a", None), one("a", 0.5, number=2)])[0].number == 1
+
+
+@given(samples())
+def test_times_that_do_not_count_give_the_figures_of_the_reference_itself(samples: list[Sample]) -> None:
+    mended = [replace(each, speedup=each.speed) for each in samples]
+    found, expected = figures(samples, resamples=20), figures(mended, resamples=20)
+    assert found.fast_p == expected.fast_p
+    assert found.speedup_at_k == expected.speedup_at_k
+    assert found.median == pytest.approx(expected.median) and found.median_passed == pytest.approx(
+        expected.median_passed
+    )
+    for mean, other in ((found.geomean, expected.geomean), (found.geomean_passed, expected.geomean_passed)):
+        assert (mean is None) == (other is None)
+        assert mean is None or other is None or mean.value == pytest.approx(other.value)
 
 
 @given(samples())
@@ -103,7 +225,7 @@ def test_fast_p_never_rises_with_p_and_never_exceeds_speedup_at_1(samples: list[
     by_task = list(group_by_task(samples).values())
     values = [fast_p(by_task, p) for p in FAST_P]
     assert values == sorted(values, reverse=True)
-    assert all(fast_p(by_task, p) <= speedup_at_k(by_task, p, 1) + 1e-12 for p in FAST_P if p > 0)
+    assert all(fast_p(by_task, p) <= rate_at_k(by_task, reaches(p), 1) + 1e-12 for p in FAST_P if p > 0)
 
 
 # --- means and their failure rule

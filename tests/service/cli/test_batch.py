@@ -94,6 +94,22 @@ def test_a_comparison_says_its_tests_and_over_how_many_tasks(capsys: pytest.Capt
     assert "there is: openai/one, openai/two" in capsys.readouterr().err
 
 
+@pytest.mark.xdist_group("two_batches")
+@pytest.mark.usefixtures("two_batches")
+def test_a_report_is_written_for_a_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "paper"
+    shown = printed(capsys, "report", "1", "--out", str(out))
+    assert shown == f"batch 1: {len([path for path in out.rglob('*') if path.is_file()])} files in {out}; " + (
+        f"begin with {out / 'report.md'}\n"
+    )
+    assert "openai/two" in (out / "report.md").read_text()
+    assert json.loads((out / "report.json").read_text())["about"]["settings"]["rounds"] == [1]
+    told = json.loads(printed(capsys, "report", "1", "--out", str(out), "--k", "2", "--over", "compile", "--json"))
+    assert (told["schema"], told["batch"], told["folder"]) == ("kernelwright.batch_report/1", 1, str(out))
+    assert "Pass@2" in (out / "overall.tex").read_text() and "fast_p.svg" in told["files"]
+    assert "over torch.compile" in (out / "report.md").read_text()
+
+
 def test_detached_jobs_wait_for_workers_and_can_be_cancelled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +137,8 @@ def test_detached_jobs_wait_for_workers_and_can_be_cancelled(
         (["cancel", "9"], "batch 9 is not in the store"),
         (["resume", "9", "--detach"], "batch 9 is not in the store"),
         (["compare", "9", "10"], "batch 9 is not in the store"),
+        (["report", "9", "--out", "paper"], "batch 9 is not in the store"),
+        (["report", "9", "--out", "paper", "--k", "0"], "--k 0: must be from 1 to 1000"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_status_2(
@@ -142,7 +160,7 @@ def test_no_batches_yet_is_said_with_what_to_try(capsys: pytest.CaptureFixture[s
     assert "no batches yet; try: kernelwright batch run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "show", "list", "cancel", "resume", "compare"])
+@pytest.mark.parametrize("command", ["run", "show", "list", "cancel", "resume", "compare", "report"])
 def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["batch", command, "--help"]) == 0
     assert f"kernelwright batch {command}" in " ".join(capsys.readouterr().out.split())

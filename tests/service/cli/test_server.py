@@ -12,6 +12,7 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from agents.protocols import Event
@@ -295,6 +296,25 @@ def test_batches_of_a_server_look_as_they_do_here(two_batches, command, capsys):
         assert _comparable(json.loads(there)) == _comparable(json.loads(here))
     else:
         assert there == here
+
+
+@pytest.mark.parametrize("over", ["eager", "compile"])
+def test_a_report_through_a_server_and_by_the_api_is_that_of_here(two_batches, over, tmp_path, capsys):
+    for name, more in (("here", []), ("there", ["--server", two_batches])):
+        printed(capsys, "batch", "report", "1", "--out", str(tmp_path / name), "--over", over, *more)
+    found = [
+        {str(path.relative_to(tmp_path / name)): path.read_text() for path in (tmp_path / name).rglob("*.*")}
+        for name in ("here", "there")
+    ]
+    for address in (f"{two_batches}/api/v1/batches/1/report.zip", f"{two_batches}/batches/1/report.zip"):
+        answer = httpx.get(address, params={"over": over})
+        assert answer.headers["content-type"] == "application/zip"
+        with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+            found.append({name: archive.read(name).decode() for name in archive.namelist()})
+    here, *others = ({name: text for name, text in files.items() if name != "report.json"} for files in found)
+    assert len(here) > 15 and all(other == here for other in others)
+    whole = [_comparable(json.loads(files["report.json"])) for files in found]
+    assert all(each == whole[0] for each in whole)
 
 
 def _comparable(value):

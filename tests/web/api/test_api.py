@@ -330,6 +330,9 @@ def test_a_batch_is_queued_shown_cancelled_and_resumed(client):
     assert client.get(f"{API}/batches").json()["batches"][0]["id"] == batch
     assert len(client.get(f"{API}/batches/{batch}").json()["figures"]["jobs"]) == 2
     assert len(client.get(f"{API}/batches/{batch}/export.csv").text.splitlines()) == 3
+    assert "no job has ended" in problem(client.get(f"{API}/batches/{batch}/report.zip"), 409)["detail"]
+    for wrong in ({"k": 0}, {"k": 1001}, {"k": "x"}, {"over": "nothing"}, {"k": list(range(1, 30))}):
+        problem(client.get(f"{API}/batches/{batch}/report.zip", params=wrong), 422)
 
 
 def test_the_tasks_of_a_batch_are_restricted_to_the_inputs_that_it_names(client):
