@@ -37,11 +37,16 @@ _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True)
 class ClonedFile:
-    """A file of the clone with its task, or with the reason why it has none. `where` is its path in the clone."""
+    """A file of the clone with its task, or with the reason why it has none.
+
+    `where` is its path in the clone. `suite` and `name` are those of its task, or would be.
+    """
 
     where: str
     task: Task | None = None
     problem: str = ""
+    suite: str = ""
+    name: str = ""
 
 
 def read_clone(kind: str, root: Path, *, suite: str | None = None) -> list[ClonedFile]:
@@ -71,7 +76,7 @@ def read_clone(kind: str, root: Path, *, suite: str | None = None) -> list[Clone
     found: list[ClonedFile] = []
     for folder, name, category in suites:
         if folder.is_symlink():
-            found.append(ClonedFile(_shown(folder, top), problem="is a link, which is not followed"))
+            found.append(ClonedFile(_shown(folder, top), problem="is a link, which is not followed", suite=name))
             continue
         for path in _files(folder):
             if len(found) >= MAX_FILES:
@@ -138,11 +143,12 @@ def _files(folder: Path) -> Iterator[Path]:
 def _read(path: Path, top: Path, suite: str, category: str | None, kernel: Path | None) -> ClonedFile:
     """A task; with a kernel's file, one that brings this kernel."""
     where = _shown(path, top)
-    if path.is_symlink():
-        return ClonedFile(where, problem="is a link, which is not followed")
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", path.name.removesuffix(".py"))
+    file = ClonedFile(where, suite=suite, name=name)
+    if path.is_symlink():
+        return replace(file, problem="is a link, which is not followed")
     if kernel is not None and any(each.is_symlink() for each in (kernel, *kernel.parents[:2])):
-        return ClonedFile(where, problem="its kernel is a link, which is not followed")
+        return replace(file, problem="its kernel is a link, which is not followed")
     try:
         source: str | bytes = read_source(path)
         _refuse_missing_packages(parse(decode_source(source, where), where), where)
@@ -154,9 +160,9 @@ def _read(path: Path, top: Path, suite: str, category: str | None, kernel: Path 
         if kernel is not None:
             found = SourceKernel("cuda", _without_fence(read_kernel_file(kernel)))
             task = replace(task, source=bring_kernel(task, found))
-        return ClonedFile(where, task)
+        return replace(file, task=task)
     except TaskError as error:
-        return ClonedFile(where, problem=_without_place(str(error), str(path), where))
+        return replace(file, problem=_without_place(str(error), str(path), where))
 
 
 def _refuse_missing_packages(tree: ast.Module, where: str) -> None:

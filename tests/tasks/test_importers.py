@@ -13,15 +13,8 @@ from service.cancellation import CancelToken
 from service.cli.app import run
 from service.database import open_store
 from service.settings import load_settings
-from service.tasks import (
-    ImportResult,
-    check_imported,
-    find_task,
-    import_clone,
-    known_task_heads,
-    known_tasks,
-    list_tasks,
-)
+from service.task_import import ImportResult, Selection, check_imported, import_clone
+from service.tasks import find_task, known_task_heads, known_tasks, list_tasks
 from tasks.importers import KINDS, read_clone
 from tasks.source_kernel import source_kernel_of
 from tasks.task import TaskError
@@ -180,7 +173,7 @@ def test_a_name_that_a_terminal_would_obey_is_shown_as_text(kernelbench: Path, s
 
 
 def test_a_clone_imported_on_finite_inputs_makes_suites_of_their_own(kernelbench: Path, store: Store) -> None:
-    alone = import_clone("kernelbench", kernelbench, store=store, domain="finite")
+    alone = import_clone("kernelbench", kernelbench, store=store, selection=Selection(domain="finite"))
     ids = [each.task.id for each in alone if each.task is not None]
     assert ids and all(re.fullmatch(r"kernelbench-level\d\.finite/.*", each) for each in ids)
     assert {task.id for task in known_tasks(store) if task.suite.startswith("kernelbench")} == set(ids)
@@ -263,7 +256,7 @@ def test_the_command_refuses_what_is_no_clone(tmp_path: Path, capsys: pytest.Cap
 def test_the_check_lists_the_degenerate_tasks_and_why(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.tasks.TOO_SHORT_MS", 20.0)  # whatever the host
+    monkeypatch.setattr("service.task_import.TOO_SHORT_MS", 20.0)  # whatever the host
     ignored = OP.format(factor=2).replace("forward(self, x)", "forward(self, x, y)")
     ignored = ignored.replace("[torch.randn(8, 8)]", "[torch.randn(512, 512), torch.randn(8)]")
     root = write(
