@@ -87,6 +87,7 @@ class _Walk:
     left_alone: frozenset[Constant] = frozenset()
     way: Way = "together"
     before: CallSizes | None = None
+    failed: list[str] = field(default_factory=list)  # names of constants with less of which it fails or is no smaller
     last_failure: str = ""
     result: FitResult | None = None
 
@@ -136,6 +137,7 @@ class _Walk:
 
     def _leave_alone(self, halved: tuple[Constant, ...]) -> None:
         """Go on without a step that did not help: its constants apart from each other, or none of them."""
+        self.failed += [each.name for each in halved if each.name not in self.failed]
         if self.way == "together" and len({self.values[each] for each in halved}) > 1:
             self.way = "apart"
         else:
@@ -167,18 +169,17 @@ class _Walk:
             self._refuse(f"fails in a sandbox: {now.error}")
             return
         size = f"its inputs have {_mb(now.inputs)}" if now.moved is None else f"a call moves {_mb(now.moved)}"
-        able = [each for each in self.constants if each not in self.left_alone]
         if error:
             why = error
         elif not self.constants:
             why = "no integer at the top level of its file sets their sizes"
-        elif not able:
-            names = ", ".join(each.name for each in self.constants)
-            why = f"it fails or does not get smaller with less of {names}"
         else:
-            why = f"the rule goes no further down ({', '.join(f'{each.name} {self.values[each]}' for each in able)})"
-        failure = f"; it said: {self.last_failure}" if self.last_failure and not error else ""
-        self._refuse(f"{size}, and {why}{failure}")
+            least = ", ".join(f"{each.name} {self.values[each]}" for each in self.constants)
+            why = f"the rule goes no further down than {least}"
+        if self.failed and not error:
+            told = f" ({self.last_failure})" if self.last_failure else ""
+            why += f"; less of {', '.join(self.failed)} fails or does not help{told}"
+        self._refuse(f"{size}, and {why}")
 
     def _refuse(self, problem: str) -> None:
         self.result = FitResult(self.task, None, problem, self.before, None)

@@ -8,17 +8,17 @@ the number of output channels, stays as it is. Numbers inside functions stay, to
 Constants are halved in this order until the variant fits:
 
 1. `batch`: the first dimension of every input, down to 16 or more;
-2. `size`: all others that only inputs use. Those that stay at 64 or more are halved together, so that their ratios stay:
-   an image twice as wide as high stays so, and a small dimension beside large ones stays. Then all are halved together
-   as long as each stays at 16 or more, then the largest one by one;
+2. `size`: all others that only inputs use. Those that stay at 64 or more are halved together, so that their ratios
+   stay: an image twice as wide as high stays so, and a small dimension beside large ones is kept. Then all are halved
+   together as long as each stays at 16 or more, then the largest one by one;
 3. `batch` again, down to 2 or more;
 4. `shared`: those that get_init_inputs() or the model use as well, in the order of 2. Both sides use the same constant,
    so they still agree.
 
 An odd number stays odd: 4095 becomes 2047. Halving keeps powers of two, and what an even number is divisible by apart
 from two. Each variant is tried in a sandbox. Where the op fails with a step, or nothing gets smaller, the walk goes on
-from the step before. Constants that failed together are tried apart, equal ones together. Those that still fail are left
-alone. Where nothing else is left, equal ones of inputs are tried together whatever their role.
+from the step before. Constants that failed together are tried apart, equal ones together. Those that still fail are
+left alone. Where nothing else is left, equal ones of inputs are tried together whatever their role.
 
 The same source and limit give the same variant. The variant says what was changed, as the literal FITTED at the end of
 its source.

@@ -4,9 +4,11 @@ The op's code runs with fake tensors, which have a shape, a dtype and no storage
 the code looks at values, it runs with real ones, as long as the inputs are no larger than the limit.
 """
 
+import contextlib
+import signal
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,6 +16,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 Sizes = dict[str, Any]
+
+_FAKE_S = 20.0
+"""How long an op may take with fake tensors. A recurrent net takes longer with them than with real ones."""
 
 
 def sizes_of(source: str, group: int | None, limit_bytes: int) -> Sizes:
@@ -26,7 +31,7 @@ def sizes_of(source: str, group: int | None, limit_bytes: int) -> Sizes:
     found: Sizes = {"inputs": None, "parameters": None, "outputs": None, "error": "", "real": False}
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        with fake, torch.no_grad():
+        with _within(_FAKE_S), fake, torch.no_grad():
             _measure(source, group, found)
             return found
     except Exception as error:
@@ -61,6 +66,22 @@ def count_groups(source: str) -> int:
     """How many groups of inputs an op has."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         return len(_load(source).get_input_groups())
+
+
+@contextlib.contextmanager
+def _within(time_s: float) -> Iterator[None]:
+    """Raises a TimeoutError in the block after this time."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"takes over {time_s:g} s with fake tensors")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, time_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _measure(source: str, group: int | None, found: Sizes) -> None:
