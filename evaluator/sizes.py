@@ -151,10 +151,11 @@ def _sizes(told: Any) -> CallSizes:
     Raises:
         ValueError, TypeError, KeyError: they are not of this form.
     """
-    numbers = [told[name] for name in ("inputs", "parameters", "outputs")]
-    for number in numbers:
-        if number is not None and (
-            isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 60
-        ):
-            raise ValueError("not a number of bytes")
-    return CallSizes(*numbers, one_line(str(told["error"]), 300), bool(told["real"]))
+    inputs, parameters, outputs = (_bytes(told[name]) for name in ("inputs", "parameters", "outputs"))
+    return CallSizes(inputs, parameters, outputs, one_line(str(told["error"]), 300), bool(told["real"]))
+
+
+def _bytes(number: Any) -> int | None:
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 60):
+        raise ValueError("not a number of bytes")
+    return number

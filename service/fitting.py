@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 from evaluator.sizes import CallSizes, Ladder, Measured, measure_sizes
@@ -62,18 +63,22 @@ def fit_tasks(
     for first in range(0, len(tasks), AT_ONCE):
         walks = [_Walk(task, limit) for task in tasks[first : first + AT_ONCE]]
         while waiting := [walk for walk in walks if walk.result is None]:
-            ended = first + len(walks) - len(waiting)
+            told = partial(_tell, on_progress, first + len(walks) - len(waiting))
             measured = measure_sizes(
                 [walk.ladder() for walk in waiting],
                 sandbox=sandbox,
                 limit_bytes=limit.limit_bytes,
                 memory_mb=memory_mb,
-                on_progress=lambda count, ended=ended: on_progress(ended + count),
+                on_progress=told,
                 cancel=cancel,
             )
             for walk, found in zip(waiting, measured, strict=True):
                 walk.take(found)
         yield [walk.result for walk in walks if walk.result is not None]
+
+
+def _tell(on_progress: Callable[[int], None], ended: int, count: int) -> None:
+    on_progress(ended + count)
 
 
 @dataclass

@@ -150,13 +150,14 @@ def _read(path: Path, top: Path, suite: str, category: str | None, kernel: Path 
     if kernel is not None and any(each.is_symlink() for each in (kernel, *kernel.parents[:2])):
         return replace(file, problem="its kernel is a link, which is not followed")
     try:
-        source: str | bytes = read_source(path)
+        source = read_source(path)
         _refuse_missing_packages(parse(decode_source(source, where), where), where)
-        dtype = None
         if reads_cases(source):
-            source = with_cases(source, path, where)
-            dtype = dtype_of(cases_of(source))
-        task = task_from_source(source, name=name, suite=suite, category=category, dtype=dtype, where=where)
+            whole = with_cases(source, path, where)
+            dtype = dtype_of(cases_of(whole))
+            task = task_from_source(whole, name=name, suite=suite, category=category, dtype=dtype, where=where)
+        else:
+            task = task_from_source(source, name=name, suite=suite, category=category, where=where)
         if kernel is not None:
             found = SourceKernel("cuda", _without_fence(read_kernel_file(kernel)))
             task = replace(task, source=bring_kernel(task, found))
@@ -174,13 +175,13 @@ def _refuse_missing_packages(tree: ast.Module, where: str) -> None:
     waiting: list[ast.AST] = list(tree.body)
     while waiting:
         node = waiting.pop(0)
-        names: list[str] = []
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            waiting.extend(() if isinstance(node, ast.Try) else ast.iter_child_nodes(node))
+            continue
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             names = ["." if node.level else node.module or "."]
-        elif not isinstance(node, ast.Try):
-            waiting.extend(ast.iter_child_nodes(node))
         for name in (each.partition(".")[0] for each in names):
             if name not in PACKAGES and name not in sys.stdlib_module_names:
                 what = f"needs the package {name[:64]}" if name else "needs files beside it"

@@ -23,8 +23,8 @@ from tasks.parse import parse
 from tasks.text import decode_source, read_source, task_error
 
 MAX_CASES = 1000
-_MAX_INPUTS = 64
-_MAX_DIMENSIONS = 16
+MAX_INPUTS = 64
+MAX_DIMENSIONS = 16
 _MAX_SIZE = 1 << 40
 _GROUPS = "get_input_groups"
 _DEFINED = re.compile(rf"^def[ \t]+{_GROUPS}[ \t]*\([ \t]*\)", re.MULTILINE)
@@ -160,13 +160,13 @@ def _float(name: str) -> float:
 
 def _check_case(case: Any) -> None:
     inputs = case.get("inputs") if isinstance(case, dict) else None
-    if not isinstance(inputs, list) or not 1 <= len(inputs) <= _MAX_INPUTS:
-        raise _NotACase(f"is not a case with 1 to {_MAX_INPUTS} inputs")
+    if not isinstance(inputs, list) or not 1 <= len(inputs) <= MAX_INPUTS:
+        raise _NotACase(f"is not a case with 1 to {MAX_INPUTS} inputs")
     for each in inputs:
         if not isinstance(each, dict):
             raise _NotACase("has an input that is not an object")
         shapes = [each["shape"]] if "shape" in each else each.get("shapes", [])
-        if not isinstance(shapes, list) or len(shapes) > _MAX_INPUTS:
+        if not isinstance(shapes, list) or len(shapes) > MAX_INPUTS:
             raise _NotACase("has shapes that are not a list")
         for shape in shapes:
             _check_shape(shape)
@@ -175,7 +175,7 @@ def _check_case(case: Any) -> None:
 def _check_shape(shape: Any) -> None:
     if shape is None:  # of an input that is left out
         return
-    if not isinstance(shape, list) or len(shape) > _MAX_DIMENSIONS:
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
         raise _NotACase("has a shape that is not a list of sizes")
     for size in shape:
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= _MAX_SIZE:
