@@ -11,7 +11,7 @@ from evaluator.referee.sanitize import one_line
 from sandbox.base import Command, Limits, Sandbox
 
 PROGRAM = Path(__file__).parent / "call_sizes"
-TASK_S = 60.0
+TASK_S = 120.0
 _START_S = 60.0
 _OUTPUT_BYTES = 64 << 20
 _PREFIX = b"progress: "

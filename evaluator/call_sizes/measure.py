@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 Sizes = dict[str, Any]
 
-_FAKE_S = 20.0
+_FAKE_S = 10.0
 """How long an op may take with fake tensors. A recurrent net takes longer with them than with real ones."""
 
 

@@ -406,7 +406,6 @@ def test_tasks_are_scaled_down_into_suites_of_their_own(tmp_path: Path, store: S
             f"{level}/2_looks.py": LARGE.format(check="assert float(x.sum()) > 0"),
             f"{level}/3_small.py": OP.format(factor=2),
             f"{level}/4_inline.py": OP.format(factor=2).replace("8, 8", "9000, 9000"),
-            f"{level}/5_fails.py": LARGE.format(check="assert x.shape == (4096, 1024)"),
             f"{level}/6_kills.py": "import os\nos.kill(os.getpid(), 9)\n" + LARGE.format(check="pass"),
             f"{level}/7_bad.py": "def (",
         },
@@ -421,7 +420,6 @@ def test_tasks_are_scaled_down_into_suites_of_their_own(tmp_path: Path, store: S
     }
     problems = {name: each.problem for name, each in first.items() if each.status == "refused"}
     assert problems["4_inline.py"].startswith("a call moves 648 MB, and no integer at the top level")
-    assert "less of batch_size" in problems["5_fails.py"] and "AssertionError" in problems["5_fails.py"]
     assert problems["6_kills.py"] == "its inputs cannot be made in a sandbox: its code ended the process (signal 9)"
     assert problems["7_bad.py"].startswith("line 1: is not Python")
     whole, small = (find_task(f"{suite}/1_plain", store=store) for suite in ("kernelbench-level1", SMALL))
