@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clones", nargs="+", metavar="KIND=PATH", help=f"a clone, of {', '.join(KINDS)}")
     parser.add_argument("--fit", default="256MB", help="the limit of a call's inputs and outputs")
+    parser.add_argument("--only", action="append", metavar="PATTERN", help="measure only these suites or tasks now")
     parser.add_argument("--sandbox", default=None, choices=("docker", "process"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     given = parser.parse_args()
@@ -49,16 +51,23 @@ def main() -> None:
         for each in read_clone(kind, Path(path).expanduser())
     ]
     kept = given.out / "task_sets.json"
-    rows = _measured([each for _, _, each in files], limit, kept, given.sandbox)
+    rows = _measured([each for _, _, each in files], limit, kept, given.sandbox, given.only or ["*"])
     (given.out / "task_sets.md").write_text(_page(files, rows, limit))
 
 
-def _measured(files: Sequence[ClonedFile], limit: Limit, kept: Path, sandbox_name: str | None) -> dict[str, Row]:
+def _measured(
+    files: Sequence[ClonedFile], limit: Limit, kept: Path, sandbox_name: str | None, only: Sequence[str]
+) -> dict[str, Row]:
     """The row of each task, by its name; those that are new are measured and kept, some at a time."""
     rows: dict[str, Row] = json.loads(kept.read_text())["tasks"] if kept.exists() else {}
     tasks = [each.task for each in files if each.task is not None]
     key = {task.id: {"source_hash": task.source_hash, "limit_bytes": limit.limit_bytes, "rule": RULE} for task in tasks}
     waiting = [task for task in tasks if not key[task.id].items() <= rows.get(task.id, {}).items()]
+    waiting = [
+        task
+        for task in waiting
+        if any(fnmatchcase(task.suite, pattern) or fnmatchcase(task.id, pattern) for pattern in only)
+    ]
     settings = load_settings(sandbox=sandbox_name)
     with open_sandbox(settings, own_code_only=True) as sandbox:
         results = fit_tasks(

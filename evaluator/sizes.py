@@ -121,11 +121,15 @@ def measure_sizes(
     for line in done.stdout.splitlines():
         try:
             told = json.loads(line)
-            if told["task"] != len(found) or len(found) == len(ladders):
-                continue
-            found.append(Measured(tuple(_sizes(each) for each in told["sizes"]), one_line(str(told["error"]), 300)))
+            number, sizes, error = told["task"], told["sizes"], one_line(str(told["error"]), 300)
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
+        if number != len(found) or len(found) == len(ladders):
+            continue
+        try:
+            found.append(Measured(tuple(_sizes(each) for each in sizes), error))
+        except (ValueError, TypeError, KeyError):
+            found.append(Measured((), "its code told what are no sizes"))
     if not found and ladders:
         tail = done.stderr.decode("utf-8", "replace").strip().splitlines()
         last = one_line(tail[-1], 300) if tail else "nothing on standard error"

@@ -31,20 +31,21 @@ def main() -> None:
     warm_up()
     memory_bytes = max(request["memory_mb"] - _SPARE_MB, _SPARE_MB) << 20
     for number, task in enumerate(request["tasks"]):
-        answer = _measured(task, request["limit_bytes"], request["task_s"], memory_bytes)
+        answer = _measured(task, request["limit_bytes"], request["task_s"], memory_bytes, answers.fileno())
         answers.write(json.dumps({"task": number, **answer}).encode() + b"\n")
         answers.flush()
         print(f"progress: {number + 1}", file=sys.stderr, flush=True)
 
 
-def _measured(task: dict[str, Any], limit_bytes: int, task_s: float, memory_bytes: int) -> dict[str, Any]:
-    """The answer of a process of the task's own. It is killed after `task_s`."""
+def _measured(task: dict[str, Any], limit_bytes: int, task_s: float, memory_bytes: int, answers: int) -> dict[str, Any]:
+    """The answer of a process of the task's own, which cannot answer for others. It is killed after `task_s`."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         status = 1
         try:
+            os.close(answers)
             os.setpgid(0, 0)
             resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
             _run(task, limit_bytes, writer)

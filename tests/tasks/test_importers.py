@@ -481,6 +481,9 @@ def test_the_command_scales_down_and_shows_what_it_changed(tmp_path: Path, capsy
     assert (
         "# kernelbench-level1/1_plain scaled down to 2,000,000 bytes: batch_size 4096 -> 256" in capsys.readouterr().out
     )
+    assert run(["tasks", "show", f"{SMALL}/1_plain", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["fitted"]
+    assert (told["of"], told["changed"]) == ("kernelbench-level1/1_plain", {"batch_size": [4096, 256]})
     assert run([*command[:-3], "2 MB"]) == 2
     assert "give a whole number of MB, MiB, GB or GiB" in capsys.readouterr().err
     assert run(["tasks", "import", "hpctranscompile", str(root), "--fit", "2MB"]) == 2

@@ -1,6 +1,7 @@
 """`kernelwright tasks list|show|check|import`."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -78,11 +79,12 @@ def show(op: Op, server: Server = None, as_json: Json = False) -> None:
         task = find_task_at_server(op, settings)
     else:
         task = find_ref(op, settings)
+    fitted = fitted_of(task.source)
     if as_json:
-        print_json({"schema": "kernelwright.task/1", **_task_json(task), "source": task.source})
+        told = None if fitted is None else asdict(fitted)
+        print_json({"schema": "kernelwright.task/1", **_task_json(task), "fitted": told, "source": task.source})
         return
     print(f"# {plain(task.id)}: {plain(task.category)}, {plain(task.dtype)}, source SHA-256 {task.source_hash}")
-    fitted = fitted_of(task.source)
     if fitted is not None:
         print(f"# {plain(fitted.of)} scaled down to {fitted.limit_bytes:,} bytes: {plain(fitted.describe())}")
     print("\n".join("" if not line else plain(line.replace("\t", "    ")) for line in task.source.splitlines()))
@@ -346,8 +348,6 @@ def _import_json(kind: str, found: "list[ImportResult]", checked: "list[ImportCh
 
 
 def _fit_json(result: "ImportResult") -> dict[str, Any]:
-    from dataclasses import asdict
-
     from tasks.fit import fitted_of
 
     fit = result.fit
