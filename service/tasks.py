@@ -1,10 +1,9 @@
-"""Tasks of the built-in suites and of the store: finding, checking and importing them."""
+"""Tasks of the built-in suites and of the store: finding and checking them."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from db.evaluations import tasks as stored
 from db.records import TaskHead
@@ -13,12 +12,10 @@ from evaluator.task_check import CHECK_EFFORT, TaskCheck, check_task
 from service.cancellation import Cancelled, CancelToken
 from service.database import open_store
 from service.device_lock import WaitCancelled, hold_device, lock_paths
-from service.errors import BadRequest
 from service.evaluation_context import WAITING, open_platform, open_sandbox
-from service.jobs.persistence import save_task
 from service.settings import Settings
+from service.task_findings import TaskFindings
 from tasks import load
-from tasks.importers import KINDS, read_clone
 from tasks.metadata import nearest
 from tasks.restrict import restrict, split_ref
 from tasks.suites import list_suites, load_suite
@@ -154,13 +151,35 @@ def check(ref: str, *, settings: Settings, on_progress: Callable[[str], None], c
         Cancelled: cancellation was requested before the end.
     """
     (result,) = check_tasks([find_ref(ref, settings)], settings=settings, on_progress=on_progress, cancel=cancel)
-    return result
+    return result.check
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The check of a task, and whether it was made earlier and kept."""
+
+    check: TaskCheck
+    kept: bool = False
 
 
 def check_tasks(
-    tasks: Iterable[Task], *, settings: Settings, on_progress: Callable[[str], None], cancel: CancelToken
-) -> Iterator[TaskCheck]:
+    tasks: Iterable[Task],
+    *,
+    settings: Settings,
+    on_progress: Callable[[str], None],
+    cancel: CancelToken,
+    keep: bool = False,
+    again: bool = False,
+) -> Iterator[Checked]:
     """Check one task after the other, each in a sandbox of its own, and yield each result at once.
+
+    Args:
+        tasks: the tasks.
+        settings: the platform, sandbox and memory.
+        on_progress: called with a few words on what is done.
+        cancel: ends it.
+        keep: whether findings are kept on this host (`service.task_findings`), and kept ones are not found out again.
+        again: whether all are found out again, nevertheless.
 
     Raises:
         SandboxUnavailable: there is no sandbox to work with.
@@ -170,7 +189,12 @@ def check_tasks(
     locks = lock_paths(settings.lock_dir, platform.exclusive_resources(settings.device))
     effort = replace(CHECK_EFFORT, memory_mb=settings.memory_mb)
     with open_sandbox(settings, own_code_only=True) as sandbox:
+        findings = TaskFindings.of(settings, platform, sandbox, effort.memory_mb) if keep else None
         for task in tasks:
+            known = None if findings is None or again else findings.get(task)
+            if known is not None:
+                yield Checked(known, kept=True)
+                continue
             with (
                 _still_waiting_is_stopped(),
                 hold_device(locks, on_wait=lambda: on_progress(WAITING), cancel=cancel.event),
@@ -186,7 +210,9 @@ def check_tasks(
                 )
             if cancel.requested():
                 raise Cancelled
-            yield result
+            if findings is not None:
+                findings.put(task, result)
+            yield Checked(result)
 
 
 @contextlib.contextmanager
@@ -206,94 +232,3 @@ def unknown_task(ref: str, known: Iterable[Task | TaskHead], *, files: bool) -> 
     )
     what = "no such task or file" if files else "no such task"
     return task_error(ref[:200] or "task", what, f"did you mean {close}?" if close else other)
-
-
-Status = Literal["imported", "changed", "unchanged", "refused"]
-STATUSES: tuple[Status, ...] = ("imported", "changed", "unchanged", "refused")
-
-TOO_SHORT_MS = 0.2
-"""Two exchanges that do no work take 0.1 to 0.2 ms. An op that is hardly slower gets no rank (docs/timing.md)."""
-
-
-@dataclass(frozen=True)
-class ImportResult:
-    """The result of importing one file of a clone."""
-
-    where: str
-    status: Status
-    task: Task | None = None
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class ImportCheck:
-    """The check of an imported task. `problems` say why it cannot be used; `doubts`, why passing it proves little."""
-
-    task: Task
-    check: TaskCheck
-    problems: tuple[str, ...]
-    doubts: tuple[str, ...]
-
-    @property
-    def degenerate(self) -> bool:
-        """Whether passing it would prove little or nothing."""
-        return bool(self.problems or self.doubts)
-
-
-def import_clone(kind: str, root: Path, *, store: Store, domain: str | None = None) -> list[ImportResult]:
-    """Store the tasks of a clone, on a domain if one is given, and compare each with the stored task of the same name.
-
-    A changed task is stored beside its earlier source, which keeps its results. From then on the task's name stands for
-    the new source.
-
-    Raises:
-        BadRequest: there is no such kind of clone.
-        TaskError: the folder is no such clone.
-    """
-    if kind not in KINDS:
-        raise BadRequest(f"tasks import {kind[:80]}: unknown; there is: {', '.join(KINDS)}")
-    found = read_clone(kind, root)
-    done: list[ImportResult] = []
-    seen: dict[str, str] = {}
-    with store.write() as session:
-        for each in found:
-            task, problem = each.task, each.problem
-            try:
-                task = None if task is None else restrict(task, domain)
-            except TaskError as error:
-                task, problem = None, str(error)
-            if task is None:
-                done.append(ImportResult(each.where, "refused", problem=problem))
-            elif task.id in seen:
-                done.append(ImportResult(each.where, "refused", problem=f"has the same name as {seen[task.id]}"))
-            else:
-                seen[task.id] = each.where
-                before = stored.find_current(session, task.suite, task.name)
-                task_id = save_task(session, task)
-                if before is None:
-                    status: Status = "imported"
-                elif before.source_hash == task.source_hash:
-                    status = "unchanged"
-                else:
-                    status = "changed"
-                    stored.make_current(session, task_id)
-                done.append(ImportResult(each.where, status, task))
-    return done
-
-
-def check_imported(
-    tasks: Sequence[Task], *, settings: Settings, on_progress: Callable[[str], None], cancel: CancelToken
-) -> Iterator[ImportCheck]:
-    """Run each task in a sandbox and say whether passing it would prove anything.
-
-    Raises:
-        SandboxUnavailable: there is no sandbox to work with.
-        Cancelled: cancellation was requested before the end.
-    """
-    for task, check in zip(
-        tasks, check_tasks(tasks, settings=settings, on_progress=on_progress, cancel=cancel), strict=True
-    ):
-        doubts = list(check.warnings)
-        if check.eager_ms is not None and check.eager_ms < TOO_SHORT_MS:
-            doubts.append(f"too small to time: one call takes {check.eager_ms:.3f} ms, hand-over included")
-        yield ImportCheck(task, check, tuple(f"{each.code}: {each.message}" for each in check.problems), tuple(doubts))

@@ -39,23 +39,6 @@ DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 _HEADER = re.compile(r"^[ \t]*(category|dtype)[ \t]*:[ \t]*(.*?)[ \t]*$", re.IGNORECASE)
 
-# The first row with a word among the called names decides. The most expensive or most specific kinds come first.
-_HINTS: tuple[tuple[str, str], ...] = (
-    ("convolution", r"conv[123]d|conv_transpose[123]d|unfold|convtranspose[123]d"),
-    ("attention", r"scaled_dot_product_attention|multiheadattention|softmax|log_softmax"),
-    ("pooling", r"(adaptive_)?(max|avg|lp)_?pool[123]d"),
-    ("resize", r"interpolate|upsample|grid_sample|pixel_shuffle|pixelunshuffle|pixelshuffle"),
-    ("loss", r"\w*_loss|\w+loss|cross_entropy|kl_div|binary_cross_entropy\w*"),
-    ("normalization", r"(layer|group|batch|instance|rms)_?norm([123]d)?|rsqrt"),
-    ("matmul", r"matmul|mm|bmm|addmm|baddbmm|einsum|linear|@"),
-    ("scan", r"cumsum|cumprod|cummax|cummin|logcumsumexp"),
-    ("index", r"gather|scatter\w*|index_\w+|embedding(_bag)?|embeddingbag|take(_along_dim)?"),
-    ("activation", r"(leaky_)?relu6?|gelu|silu|mish|sigmoid|tanh|softplus|elu|selu|hardtanh|hardswish|leakyrelu"),
-    ("reduce", r"sum|mean|amax|amin|max|min|prod|var|std|norm|logsumexp|argmax|argmin|var_mean"),
-)
-
-_GRADIENTS = frozenset({"grad", "grads", "gradient", "gradients"})
-
 
 def check_category(category: str, where: str, *, line: int | None = None) -> str:
     """Return the category if it is one of `CATEGORIES`; else raise TaskError."""
@@ -91,21 +74,6 @@ def read_header(tree: ast.Module, where: str) -> dict[str, str]:
     return found
 
 
-def guess_category(tree: ast.Module, parameters: Sequence[str]) -> str:
-    """Guess the category from the names that the source calls and that its op takes.
-
-    An op that takes a gradient is an `optimizer`. An op with three or more kinds of work is `fuse`. An op without any
-    known name is `other`.
-    """
-    if _GRADIENTS & {name.lower() for name in parameters}:
-        return "optimizer"
-    names = set(_called_names(tree))
-    hits = [category for category, words in _HINTS if any(re.fullmatch(words, name) for name in names)]
-    if len(set(hits) - {"reduce"}) >= 3:
-        return "fuse"
-    return hits[0] if hits else "other"
-
-
 def guess_dtype(tree: ast.Module) -> str:
     """Guess the dtype from the first `torch.<dtype>` in get_inputs or among the constants; else float32."""
     for statement in tree.body:
@@ -135,14 +103,3 @@ def _one_of(value: str, allowed: Sequence[str], what: str, where: str, line: int
     close = nearest(value[:64], allowed)
     remedy = f"did you mean '{close}'?" if close else f"use one of: {', '.join(allowed)}"
     raise task_error(where, f"unknown {what} '{value[:64]}'", remedy, line=line)
-
-
-def _called_names(tree: ast.Module) -> Iterable[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            yield "@"
-        elif isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute):
-                yield node.func.attr.lower()[:64]
-            elif isinstance(node.func, ast.Name):
-                yield node.func.id.lower()[:64]

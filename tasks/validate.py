@@ -13,8 +13,9 @@ import ast
 from dataclasses import dataclass
 
 from tasks import syntax
+from tasks.categories import category_of
 from tasks.declarations import read_declarations
-from tasks.metadata import guess_category, guess_dtype, nearest, read_header
+from tasks.metadata import guess_dtype, nearest, read_header
 from tasks.parse import Definitions, Function, definitions, parse
 from tasks.signature import Parameters, check_counts, check_plain, count_results, read_parameters
 from tasks.source_kernel import NAME, REFERENCE_PLATFORMS, SourceKernel, read_source_kernel
@@ -71,7 +72,7 @@ def validate(source: str | bytes, where: str) -> Op:
         function=function,
         parameters=parameters,
         inputs=inputs,
-        category=header.get("category") or guess_category(tree, parameters.names),
+        category=header.get("category") or category_of(tree, parameters.names),
         dtype=header.get("dtype") or guess_dtype(tree),
         imports_torch="torch" in found.assigned,
         needs_init_inputs=is_reference and "get_init_inputs" not in found.functions,

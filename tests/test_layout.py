@@ -19,6 +19,7 @@ READS_ENVIRONMENT = {"service/settings.py"}
 # Self-contained packages that run inside a sandbox, in an environment that the sandbox made.
 INSIDE_SANDBOX = (
     "evaluator/referee/",
+    "evaluator/call_sizes/",
     "evaluator/platforms/cpu/image/",  # runs while the image is built
     "agents/builtin/codegen/",
     "whole_models/capture/",

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,21 +15,17 @@ from service.cancellation import CancelToken
 from service.cli.app import run
 from service.database import open_store
 from service.settings import load_settings
-from service.tasks import (
-    ImportResult,
-    check_imported,
-    find_task,
-    import_clone,
-    known_task_heads,
-    known_tasks,
-    list_tasks,
-)
+from service.task_import import ImportResult, Selection, check_imported, import_clone, import_fitted
+from service.tasks import find_task, known_task_heads, known_tasks, list_tasks
+from tasks.fit import fitted_of, read_limit
 from tasks.importers import KINDS, read_clone
+from tasks.shape_cases import cases_of
 from tasks.source_kernel import source_kernel_of
 from tasks.task import TaskError
 from tasks.text import MAX_SOURCE_BYTES
 from tasks.translate import with_source_kernel
 from tests.support.fast_batches import OP
+from tests.support.shape_cases import SOURCE, case
 
 CONSTANT = OP.format(factor=2).replace("torch.relu(x) * 2", "torch.relu(x) * 0 + 3")
 
@@ -180,7 +178,7 @@ def test_a_name_that_a_terminal_would_obey_is_shown_as_text(kernelbench: Path, s
 
 
 def test_a_clone_imported_on_finite_inputs_makes_suites_of_their_own(kernelbench: Path, store: Store) -> None:
-    alone = import_clone("kernelbench", kernelbench, store=store, domain="finite")
+    alone = import_clone("kernelbench", kernelbench, store=store, selection=Selection(domain="finite"))
     ids = [each.task.id for each in alone if each.task is not None]
     assert ids and all(re.fullmatch(r"kernelbench-level\d\.finite/.*", each) for each in ids)
     assert {task.id for task in known_tasks(store) if task.suite.startswith("kernelbench")} == set(ids)
@@ -263,7 +261,7 @@ def test_the_command_refuses_what_is_no_clone(tmp_path: Path, capsys: pytest.Cap
 def test_the_check_lists_the_degenerate_tasks_and_why(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.tasks.TOO_SHORT_MS", 20.0)  # whatever the host
+    monkeypatch.setattr("service.task_import.TOO_SHORT_MS", 20.0)  # whatever the host
     ignored = OP.format(factor=2).replace("forward(self, x)", "forward(self, x, y)")
     ignored = ignored.replace("[torch.randn(8, 8)]", "[torch.randn(512, 512), torch.randn(8)]")
     root = write(
@@ -283,6 +281,236 @@ def test_the_check_lists_the_degenerate_tasks_and_why(
     assert ignoring.degenerate and any("no output depends on input tensor 1" in doubt for doubt in ignoring.doubts)
     assert tiny.degenerate and not tiny.problems and tiny.doubts[0].startswith("too small to time")
     assert undetermined.problems[0].startswith("nondeterministic"), undetermined
+
+
+def test_two_versions_of_a_set_stand_side_by_side(kernelbench: Path, store: Store) -> None:
+    import_clone("kernelbench", kernelbench, store=store)
+    write(kernelbench, {"KernelBench/level1/1_Double_.py": OP.format(factor=2.5)})
+    again = import_clone("kernelbench", kernelbench, store=store, selection=Selection(suite="kb-new"))
+    assert {each.status for each in again} == {"imported"}
+    assert "* 2\n" in find_task("kernelbench-level1/1_Double_", store=store).source
+    assert "* 2.5" in find_task("kb-new-level1/1_Double_", store=store).source
+    refused = import_clone("kernelbench", kernelbench, store=store, selection=Selection(suite="../x"))
+    assert {each.status for each in refused} == {"refused"}
+    assert all("cannot be given the suite '../x-level" in each.problem for each in refused)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (("kernelbench-level2",), ["1_Fourfold"]),
+        (("kernelbench-level1/1*",), ["1_Double_", "10_Ten"]),
+        (("2_Triple", "1_Fourfold"), ["2_Triple", "1_Fourfold"]),
+        (("KernelBench/level1/10_*.py",), ["10_Ten"]),
+    ],
+)
+def test_only_what_is_named_is_imported(
+    patterns: tuple[str, ...], names: list[str], kernelbench: Path, store: Store
+) -> None:
+    found = import_clone("kernelbench", kernelbench, store=store, selection=Selection(only=patterns))
+    assert [each.task.name for each in found if each.task] == names
+    assert sorted(task.name for task in known_tasks(store) if task.suite.startswith("kernelbench")) == sorted(names)
+
+
+def test_a_name_that_means_no_task_of_the_clone_is_an_error(
+    kernelbench: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["tasks", "import", "kernelbench", str(kernelbench), "--only", "level9/*"]) == 2
+    told = capsys.readouterr().err
+    assert "--only level9/*: names none of the 4 files" in told and "kernelbench-level1, kernelbench-level2" in told
+
+
+def test_an_empty_import_is_an_error_that_says_what_was_looked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "KernelBench/level1").mkdir(parents=True)
+    (tmp_path / "KernelBench/level2").mkdir()
+    assert run(["tasks", "import", "kernelbench", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "holds no task: there is no .py file in KernelBench/level1, KernelBench/level2; name a whole clone" in line
+    write(tmp_path, {"KernelBench/level1/1_bad.py": "def ("})
+    assert run(["tasks", "import", "kernelbench", str(tmp_path)]) == 2
+    shown = capsys.readouterr()
+    assert "refused KernelBench/level1/1_bad.py" in shown.out
+    assert "nothing was imported, all 1 files" in shown.err
+
+
+def test_a_package_that_a_sandbox_lacks_is_named(kernelbench: Path) -> None:
+    level = "KernelBench/level4"
+    optional = "try:\n    import fused\nexcept ImportError:\n    fused = None\n"
+    write(
+        kernelbench,
+        {
+            f"{level}/1_gpt2.py": "from transformers import AutoConfig\n" + OP.format(factor=2),
+            f"{level}/2_einops.py": "from einops import rearrange\nimport math\n" + OP.format(factor=2),
+            f"{level}/3_optional.py": optional + OP.format(factor=2),
+            f"{level}/4_local.py": "from . import layers\n" + OP.format(factor=2),
+        },
+    )
+    problems = {each.name: each.problem for each in read_clone("kernelbench", kernelbench) if "level4" in each.suite}
+    assert problems == {
+        "1_gpt2": "line 1: needs the package transformers, which a sandbox does not have; there are: einops, numpy,"
+        " torch",
+        "2_einops": "",
+        "3_optional": "",
+        "4_local": "line 1: needs files beside it, which a sandbox does not have; there are: einops, numpy, torch",
+    }
+
+
+LARGE = """import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.fc = torch.nn.Linear(features, 8)
+
+    def forward(self, x):
+        {check}
+        return self.fc(x)
+
+
+batch_size = 4096
+features = 1024
+
+
+def get_inputs():
+    return [torch.rand(batch_size, features)]
+
+
+def get_init_inputs():
+    return [features]
+"""
+
+
+def fitted(root: Path, store: Store, limit: str, **selection: object) -> list[ImportResult]:
+    steps = import_fitted(
+        "kernelbench",
+        root,
+        read_limit(limit),
+        store=store,
+        settings=load_settings(sandbox="process"),
+        selection=Selection(**selection),
+        on_progress=lambda done, count: None,
+        cancel=CancelToken(),
+    )
+    return [each for results in steps for each in results]
+
+
+def test_tasks_are_scaled_down_into_suites_of_their_own(tmp_path: Path, store: Store) -> None:
+    level = "KernelBench/level1"
+    root = write(
+        tmp_path,
+        {
+            f"{level}/1_plain.py": LARGE.format(check="pass"),
+            f"{level}/2_looks.py": LARGE.format(check="assert float(x.sum()) > 0"),
+            f"{level}/3_small.py": OP.format(factor=2),
+            f"{level}/4_inline.py": OP.format(factor=2).replace("8, 8", "9000, 9000"),
+            f"{level}/6_kills.py": "import os\nos.kill(os.getpid(), 9)\n" + LARGE.format(check="pass"),
+            f"{level}/7_bad.py": "def (",
+        },
+    )
+    import_clone("kernelbench", root, store=store)
+    first = {each.where.rpartition("/")[2]: each for each in fitted(root, store, "2MB")}
+    told = {name: each.task and fitted_of(each.task.source) for name, each in first.items()}
+    assert {name: fit.changed for name, fit in told.items() if fit} == {
+        "1_plain.py": {"batch_size": (4096, 256)},
+        "2_looks.py": {"batch_size": (4096, 256)},
+        "3_small.py": {},
+    }
+    problems = {name: each.problem for name, each in first.items() if each.status == "refused"}
+    assert problems["4_inline.py"].startswith("a call moves 648 MB, and no integer at the top level")
+    assert problems["6_kills.py"] == "its inputs cannot be made in a sandbox: its code ended the process (signal 9)"
+    assert problems["7_bad.py"].startswith("line 1: is not Python")
+    whole, small = (find_task(f"{suite}/1_plain", store=store) for suite in ("kernelbench-level1", SMALL))
+    assert "batch_size = 4096" in whole.source and "batch_size = 256" in small.source
+    again = {each.where.rpartition("/")[2]: each for each in fitted(root, store, "2MB")}
+    assert {name: each.status for name, each in again.items() if each.task} == dict.fromkeys(
+        ("1_plain.py", "2_looks.py", "3_small.py"), "unchanged"
+    )
+    assert all(each.fit is None for each in again.values() if each.task), "they are not tried again"
+    alone = fitted(root, store, "2MB", only=("3_small",), domain="finite")
+    assert [each.task.id for each in alone if each.task] == [f"{SMALL}.finite/3_small"]
+
+
+SMALL = "kernelbench-level1-fit2MB"
+
+
+def test_of_a_task_with_cases_those_that_fit_are_kept(tmp_path: Path, store: Store) -> None:
+    cases = [case(64, 1024, dtype="float32"), case(1024, 1024, dtype="float32"), case(8, dtype="float32")]
+    place = "reference/npukernelbench_level0"
+    source = SOURCE.format(name='"1_elu.json"')
+    broken = SOURCE.format(name='"2_elu.json"').replace("elu(x, alpha)", "elu(x, alpha).view(7, -1)")
+    write(
+        tmp_path,
+        {
+            "reference/math/none.txt": "",
+            f"{place}/1_elu.py": source,
+            f"{place}/1_elu.json": "\n".join(cases),
+            f"{place}/2_elu.py": broken,
+            f"{place}/2_elu.json": "\n".join(cases),
+        },
+    )
+    steps = import_fitted(
+        "multikernelbench",
+        tmp_path,
+        read_limit("1MB"),
+        store=store,
+        settings=load_settings(sandbox="process"),
+        on_progress=lambda done, count: None,
+        cancel=CancelToken(),
+    )
+    kept, refused = (each for results in steps for each in results)
+    assert kept.task is not None and kept.task.id == "multikernelbench-npukernelbench_level0-fit1MB/1_elu"
+    assert cases_of(kept.task.source) == (cases[0], cases[2])
+    told = fitted_of(kept.task.source)
+    assert told is not None and told.left_out == (1,) and told.describe() == "without 1 of its cases"
+    assert refused.problem.startswith("none of its 3 cases fits: RuntimeError: shape '[7, -1]' is invalid")
+
+
+def test_the_command_scales_down_and_shows_what_it_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = write(tmp_path, {"KernelBench/level1/1_plain.py": LARGE.format(check="pass")})
+    command = ["tasks", "import", "kernelbench", str(root), "--fit", "2MB", "--sandbox", "process"]
+    assert run(command) == 0
+    shown = capsys.readouterr()
+    assert f"{SMALL}/1_plain: batch_size 4096 -> 256" in shown.err and SMALL in shown.out
+    assert run([*command, "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)["tasks"]
+    assert (line["status"], line["task"], line["fit"]) == ("unchanged", f"{SMALL}/1_plain", None)
+    assert run(["tasks", "show", f"{SMALL}/1_plain"]) == 0
+    assert (
+        "# kernelbench-level1/1_plain scaled down to 2,000,000 bytes: batch_size 4096 -> 256" in capsys.readouterr().out
+    )
+    assert run(["tasks", "show", f"{SMALL}/1_plain", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["fitted"]
+    assert (told["of"], told["changed"]) == ("kernelbench-level1/1_plain", {"batch_size": [4096, 256]})
+    assert run([*command[:-3], "2 MB"]) == 2
+    assert "give a whole number of MB, MiB, GB or GiB" in capsys.readouterr().err
+    assert run(["tasks", "import", "hpctranscompile", str(root), "--fit", "2MB"]) == 2
+    assert "kernels of hpctranscompile are written for the sizes of their ops" in capsys.readouterr().err
+    assert run(["tasks", "import", "kernelbench", str(root), "--again"]) == 2
+
+
+def test_checking_goes_on_where_it_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {f"KernelBench/level1/{number}_op.py": OP.format(factor=number) for number in (2, 3, 4)}
+    root = write(tmp_path, files)
+    command = ["tasks", "import", "kernelbench", str(root), "--check", "--sandbox", "process"]
+    killed = subprocess.Popen([sys.executable, "-m", "service.cli", *command], stderr=subprocess.PIPE, text=True)
+    assert killed.stderr is not None
+    lines = iter(killed.stderr.readline, "")
+    assert any(line.startswith("[1/3]") for line in lines)
+    killed.kill()
+    killed.communicate()
+    assert run([*command, "--json"]) == 0
+    told = capsys.readouterr()
+    kept = [check["kept"] for check in json.loads(told.out)["checks"]]
+    assert kept[0] and not kept[2], "what was checked is not checked again"
+    assert "[1/3] kernelbench-level1/2_op: " in told.err and "(checked earlier)" in told.err
+    write(root, {"KernelBench/level1/3_op.py": OP.format(factor=9)})
+    assert run([*command, "--json", "--only", "kernelbench-level1/[23]_op"]) == 0
+    assert [check["kept"] for check in json.loads(capsys.readouterr().out)["checks"]] == [True, False]
+    assert run([*command, "--json", "--only", "2_op", "--again"]) == 0
+    assert [check["kept"] for check in json.loads(capsys.readouterr().out)["checks"]] == [False]
 
 
 CUDA = '// "doubles" a value \\\n__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n'

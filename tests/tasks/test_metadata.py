@@ -54,7 +54,7 @@ def test_a_caller_that_means_nothing_is_refused() -> None:
     [
         ("x + 1", "other"),
         ("F.gelu(x)", "activation"),
-        ("torch.softmax(x, dim=-1)", "attention"),
+        ("torch.softmax(x, dim=-1)", "activation"),
         ("F.layer_norm(x, (4,))", "normalization"),
         ("x * torch.rsqrt(x.pow(2).mean(-1))", "normalization"),
         ("x.sum(dim=-1)", "reduce"),

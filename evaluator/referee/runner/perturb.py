@@ -82,7 +82,7 @@ def _of_group(module: Any, group: int | None) -> list[Any]:
     """The inputs of a shape group; of None those of `get_inputs()`."""
     if group is None:
         return list(module.get_inputs())
-    groups = list(module.get_input_groups())
+    groups = module.get_input_groups()  # a list, or what makes a group when it is asked for
     if group >= len(groups):
         raise IndexError(f"get_input_groups() returns {len(groups)} lists of inputs: there is no shape group {group}")
     return list(groups[group])

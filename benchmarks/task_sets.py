@@ -1,0 +1,182 @@
+"""How many tasks of public sets can be imported, and how many fit a limit as they are and scaled down.
+
+    python -m benchmarks.task_sets --fit 256MB kernelbench=~/KernelBench multikernelbench=~/MultiKernelBench
+
+Each task's inputs, parameters and outputs are measured in a sandbox (`evaluator.sizes`); a task that is too large is
+scaled down by the rule of `tasks.fit`. Nothing is judged here. The script writes `task_sets.json` (all tasks) and
+`task_sets.md` (the tables) to `--out`, by default benchmarks/results. Tasks that the JSON has already, of the same
+source, limit and rule, are not measured again, so a run that was stopped goes on where it was.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from evaluator.sizes import CallSizes
+from service.evaluation_context import open_sandbox
+from service.fitting import FitResult, fit_tasks
+from service.settings import load_settings
+from tasks.categories import category_of
+from tasks.fit import RULE, Limit, fitted_of, read_limit
+from tasks.importers import KINDS, ClonedFile, read_clone
+from tasks.metadata import CATEGORIES
+from tasks.parse import parse
+from tasks.validate import validate
+
+Row = dict[str, Any]
+_SHOWN_BYTES = 10**6
+
+
+def main() -> None:
+    """Measure the clones that are named, and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("clones", nargs="+", metavar="KIND=PATH", help=f"a clone, of {', '.join(KINDS)}")
+    parser.add_argument("--fit", default="256MB", help="the limit of a call's inputs and outputs")
+    parser.add_argument("--only", action="append", metavar="PATTERN", help="measure only these suites or tasks now")
+    parser.add_argument("--sandbox", default=None, choices=("docker", "process"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    given = parser.parse_args()
+    limit = read_limit(given.fit)
+    files = [
+        (kind, Path(path).expanduser(), each)
+        for kind, _, path in (clone.partition("=") for clone in given.clones)
+        for each in read_clone(kind, Path(path).expanduser())
+    ]
+    kept = given.out / "task_sets.json"
+    rows = _measured([each for _, _, each in files], limit, kept, given.sandbox, given.only or ["*"])
+    (given.out / "task_sets.md").write_text(_page(files, rows, limit))
+
+
+def _measured(
+    files: Sequence[ClonedFile], limit: Limit, kept: Path, sandbox_name: str | None, only: Sequence[str]
+) -> dict[str, Row]:
+    """The row of each task, by its name; those that are new are measured and kept, some at a time."""
+    rows: dict[str, Row] = json.loads(kept.read_text())["tasks"] if kept.exists() else {}
+    tasks = [each.task for each in files if each.task is not None]
+    key = {task.id: {"source_hash": task.source_hash, "limit_bytes": limit.limit_bytes, "rule": RULE} for task in tasks}
+    waiting = [task for task in tasks if not key[task.id].items() <= rows.get(task.id, {}).items()]
+    waiting = [
+        task
+        for task in waiting
+        if any(fnmatchcase(task.suite, pattern) or fnmatchcase(task.id, pattern) for pattern in only)
+    ]
+    settings = load_settings(sandbox=sandbox_name)
+    with open_sandbox(settings, own_code_only=True) as sandbox:
+        results = fit_tasks(
+            waiting,
+            limit,
+            sandbox=sandbox,
+            memory_mb=settings.memory_mb,
+            on_progress=lambda count: print(f"[{count}/{len(waiting)}]", file=sys.stderr),
+        )
+        for found in results:
+            rows |= {each.task.id: {**key[each.task.id], **_row(each)} for each in found}
+            content = {"tasks": dict(sorted((name, row) for name, row in rows.items() if name in key))}
+            kept.write_text(json.dumps(content, indent=0) + "\n")
+    return rows
+
+
+def _row(result: FitResult) -> Row:
+    fitted = None if result.variant is None else fitted_of(result.variant.source)
+    return {
+        "before": None if result.before is None else asdict(result.before),
+        "after": None if result.after is None else asdict(result.after),
+        "changed": None if fitted is None else {name: list(pair) for name, pair in fitted.changed.items()},
+        "left_out": None if fitted is None else len(fitted.left_out),
+        "problem": result.problem,
+    }
+
+
+def _page(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row], limit: Limit) -> str:
+    parts = [
+        f"# Public task sets at {limit.text}\n",
+        "Written by `python -m benchmarks.task_sets` (no judging: sizes alone). A task *fits* if the inputs and outputs"
+        f"\nof one call have at most {limit.limit_bytes:,} bytes; of a task with cases, those of at least one case, and"
+        "\nits other cases are left out of the variant. Sizes are medians of what one call of the tasks touches.\n",
+        _sizes_table(files, rows, limit),
+        "## Why the rest is not imported, or does not fit\n",
+        _reasons(files, rows),
+        "## Categories\n",
+        "What the rule says (`tasks/categories.py`), against the folder that MultiKernelBench keeps each task in.\n",
+        _categories_table(files),
+    ]
+    return "\n".join(parts)
+
+
+def _sizes_table(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row], limit: Limit) -> str:
+    head = (
+        "| suite | files | imported | inputs fit | fits | fits scaled down | of these unchanged | median MB before"
+        " | largest MB before | median MB scaled down |"
+    )
+    lines = [head, "| --- " + "| ---: " * 9 + "|"]
+    suites = list(dict.fromkeys(each.suite for _, _, each in files))
+    for suite in [*suites, ""]:
+        mine = [each for _, _, each in files if suite in ("", each.suite)]
+        found = [rows[each.task.id] for each in mine if each.task is not None and each.task.id in rows]
+        before = [size for row in found if (size := _moved(row["before"])) is not None]
+        after = [size for row in found if (size := _moved(row["after"])) is not None]
+        inputs = [row["before"]["inputs"] for row in found if row["before"] and row["before"]["inputs"] is not None]
+        unchanged = sum(row["changed"] == {} and not row["left_out"] for row in found)
+        small = sum(size <= limit.limit_bytes for size in before)
+        lines.append(
+            f"| {suite or '**all**'} | {len(mine)} | {sum(each.task is not None for each in mine)} "
+            f"| {sum(size <= limit.limit_bytes for size in inputs)} | {small} "
+            f"| {len(after)} | {unchanged} | {_mb(before, statistics.median)} | {_mb(before, max)} "
+            f"| {_mb(after, statistics.median)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _moved(sizes: Row | None) -> int | None:
+    return None if sizes is None else CallSizes(**sizes).moved
+
+
+def _mb(sizes: Sequence[int], what: Any) -> str:
+    return f"{what(sizes) / _SHOWN_BYTES:,.1f}" if sizes else "-"
+
+
+def _reasons(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row]) -> str:
+    """Each reason with the tasks that it holds for; numbers in it that differ from task to task are left out."""
+    lines = ["| why | tasks | which |", "| --- | ---: | --- |"]
+    refused = [(each.problem, f"{each.suite}/{each.name}") for _, _, each in files if each.task is None]
+    refused += [
+        (rows[each.task.id]["problem"], each.task.id)
+        for _, _, each in files
+        if each.task is not None and rows.get(each.task.id, {}).get("problem")
+    ]
+    by_reason: dict[str, list[str]] = {}
+    for problem, name in refused:
+        by_reason.setdefault(re.sub(r"^line \d+: ", "", problem), []).append(name)
+    for reason, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        text = reason.replace("|", "/")
+        lines.append(f"| {text} | {len(names)} | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
+def _categories_table(files: Sequence[tuple[str, Path, ClonedFile]]) -> str:
+    lines = ["| category | tasks | the same | otherwise |", "| --- | ---: | ---: | --- |"]
+    told: dict[str, Counter[str]] = {}
+    for kind, _, each in files:
+        category = each.suite.partition("-")[2]
+        if kind == "multikernelbench" and category in CATEGORIES and each.task is not None:
+            op = validate(each.task.source, each.where)
+            said = category_of(parse(each.task.source, each.where), op.parameters.names)
+            told.setdefault(category, Counter())[said] += 1
+    for category, counts in sorted(told.items()):
+        others = ", ".join(f"{name} {count}" for name, count in counts.most_common() if name != category)
+        lines.append(f"| {category} | {counts.total()} | {counts[category]} | {others} |")
+    total, same = sum(each.total() for each in told.values()), sum(counts[name] for name, counts in told.items())
+    return "\n".join([*lines, f"| **all** | {total} | {same} | |"]) + "\n"
+
+
+if __name__ == "__main__":
+    main()
