@@ -108,13 +108,13 @@ def _read_file_of_records(path: Path, suite: str) -> list[ClonedFile]:
 
 
 def _of_record(record: Record, where: str, suite: str) -> ClonedFile:
+    file = ClonedFile(where, suite=suite, name=f"{record.number}_{record.name}")
     if record.problem:
-        return ClonedFile(where, problem=record.problem, suite=suite)
+        return replace(file, problem=record.problem)
     try:
-        task = task_from_source(record.source, name=f"{record.number}_{record.name}", suite=suite, where=where)
+        return replace(file, task=task_from_source(record.source, name=file.name, suite=suite, where=where))
     except TaskError as error:
-        return ClonedFile(where, problem=_without_place(str(error), where), suite=suite)
-    return ClonedFile(where, task, suite=suite)
+        return replace(file, problem=_without_place(str(error), where))
 
 
 def _levels(

@@ -107,13 +107,7 @@ def _op(record: Any, number: int, file: str) -> str:
     Raises:
         _Unusable: it cannot be made one.
     """
-    texts = {key: record.get(key) if isinstance(record, dict) else None for key in ("op_name", "c_code", "cuda_code")}
-    texts["ir_code"] = record.get("ir_code") if isinstance(record, dict) else None
-    for key, text in texts.items():
-        if not isinstance(text, str) or not text.strip():
-            raise _Unusable(f"has no text {key!r}")
-        if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
-            raise _Unusable(f"holds a null byte or a lone surrogate in {key!r}")
+    texts = {key: _text(record, key) for key in ("op_name", "c_code", "cuda_code", "ir_code")}
     parameters = read_parameters(texts["c_code"], texts["ir_code"])
     kernel = SourceKernel("cuda", texts["cuda_code"].strip() + "\n", notes=_NOTES)
     try:
@@ -134,6 +128,15 @@ def _op(record: Any, number: int, file: str) -> str:
             constant_text(kernel),
         ]
     )
+
+
+def _text(record: Any, key: str) -> str:
+    text = record.get(key) if isinstance(record, dict) else None
+    if not isinstance(text, str) or not text.strip():
+        raise _Unusable(f"has no text {key!r}")
+    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+        raise _Unusable(f"holds a null byte or a lone surrogate in {key!r}")
+    return text
 
 
 def read_parameters(c_code: str, ir_code: str) -> tuple[Parameter, ...]:
