@@ -6,8 +6,8 @@ between two rounds of timed calls, in which eager, the compile baseline and the 
 
 from dataclasses import dataclass
 
-BASE_BYTES = 704 << 20
-"""The referee, its fork servers, and its runners without tensors."""
+BASE_BYTES = 960 << 20
+"""The referee, its fork servers and its runners without tensors. Of a small sandbox they are taken to leave half."""
 
 INPUTS, OUTPUTS, STATE, TEMPORARIES = 7, 7, 8, 4
 """How often each lives at once where memory is short."""
@@ -33,17 +33,24 @@ class Need:
     @property
     def nbytes(self) -> int:
         """What an evaluation takes at the least."""
+        return BASE_BYTES + self._tensor_bytes
+
+    @property
+    def _tensor_bytes(self) -> int:
         return (
-            BASE_BYTES
-            + INPUTS * self.input_bytes
+            INPUTS * self.input_bytes
             + OUTPUTS * self.output_bytes
             + STATE * self.state_bytes
             + TEMPORARIES * self.temporary_bytes
         )
 
+    def fits(self, memory_bytes: int) -> bool:
+        """Whether an evaluation has room in a sandbox of so much memory."""
+        return self._tensor_bytes <= _for_tensors(memory_bytes)
+
     def is_generous(self, memory_bytes: int) -> bool:
         """Whether so much memory has room for copies that save time."""
-        return BASE_BYTES + GENEROUS * (self.touched_bytes + self.temporary_bytes) <= memory_bytes
+        return GENEROUS * (self.touched_bytes + self.temporary_bytes) <= _for_tensors(memory_bytes)
 
     def says(self, memory_bytes: int) -> str:
         """What is needed and what there is, for people, and what to do."""
@@ -58,6 +65,10 @@ class Need:
         remedy = f"give it smaller shapes or the sandbox more memory (KERNELWRIGHT_MEMORY_MB={wanted_mb})"
         need = f"needs about {_gb(self.nbytes)} of memory ({of or 'no tensors to speak of'})"
         return f"{need}, the sandbox has {_gb(memory_bytes)}: {remedy}"
+
+
+def _for_tensors(memory_bytes: int) -> int:
+    return max(memory_bytes - BASE_BYTES, memory_bytes // 2)
 
 
 def _gb(nbytes: int) -> str:

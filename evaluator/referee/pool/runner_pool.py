@@ -325,7 +325,7 @@ class RunnerPool:
         Raises:
             Finding: it does.
         """
-        if self.need.nbytes > self.memory_bytes:
+        if not self.need.fits(self.memory_bytes):
             raise Finding("task_invalid", f"the task {self.need.says(self.memory_bytes)}", "out_of_memory")
 
     def start_model(self, role: str, source: str, class_name: str) -> RunnerHandle:
