@@ -62,7 +62,7 @@ def here(tmp_path, monkeypatch, capfd):
     """Runs a command in this process, as its own process would: in its folder, with nothing but its environment."""
 
     def call(*arguments, **variables):
-        whole = environment(tmp_path, COLUMNS="80", **variables)
+        whole = environment(tmp_path, **{"COLUMNS": "80", **variables})
         with monkeypatch.context() as patch:
             patch.chdir(tmp_path)
             for name in list(os.environ):
@@ -250,7 +250,7 @@ def test_platforms_say_what_a_verdict_is_and_whether_they_are_ready(here):
     every = {name for name in CATEGORIES if name != "other"}
     for each in told.values():
         assert set(each["exemplars"]) | set(each["without_exemplar"]) == every and each["exemplars"]
-    shown = here("platforms").stdout
+    shown = here("platforms", COLUMNS="200").stdout
     assert "ready here" in shown and "counted: instructions" in shown
     assert "simulated: exemplars for 1 of 16 categories; none for activation, arch," in shown
     assert "cpu: exemplars" not in shown and "riscv: exemplars" not in shown
