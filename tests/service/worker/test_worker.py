@@ -148,6 +148,12 @@ def test_a_job_in_line_is_done(there: Fleet) -> None:
     job = there.wait_for(job_id)
     assert (job.status.value, job.stop_reason) == ("done", "rounds")
     assert there.kinds_of_evaluations(job_id) == ["trial", "proof"]
+    with there.store.read() as session:
+        phases = [event.data["phase"] for event in results.list_events(session, job_id, kinds=["phase"])]
+    assert [phase for phase in phases if phase in ("starting", "checking", "timing")] == [
+        *("starting", "checking", "timing"),
+        *("starting", "checking", "timing"),
+    ]
     assert job.best_evaluation_id == there.evaluated(job_id)[-1][1]
     assert job.options["device_kind"]
     exported = export_job(there.store, job, there.settings, out=there.folder / "best.py")
