@@ -101,7 +101,7 @@ def about(details: BatchDetails) -> dict[str, Any]:
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
-    return list(dict.fromkeys(value for value in values if value is not None))
+    return list(dict.fromkeys(value for value in values if value not in (None, "")))
 
 
 def group_json(group: Group) -> dict[str, Any]:
