@@ -244,6 +244,7 @@ MAY_SAY_SO = {
     "sandbox/docker/container.py": {"core"},  # the limit of core dumps
     "sandbox/jail/launch.py": {"rlimit_core"},
     "sandbox/doctor.py": {"cores"},  # the name of a finding in `doctor --json`
+    "tasks/tvm_kernel.py": {"g++", "openmp"},  # how an op builds the C that is its reference, where it runs
     "web/metrics.py": {"core"},  # a module of prometheus_client
 }
 

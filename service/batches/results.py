@@ -98,7 +98,7 @@ class BatchJob:
 
 COLUMNS = tuple(each.name for each in fields(BatchJob))
 SETTINGS = (
-    *("judge_model", "rounds", "seed", "plateau_rounds", "roofline_target", "price"),
+    *("judge_model", "rounds", "seed", "plateau_rounds", "roofline_target", "price", "memory"),
     *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
 )
 """The options of a job that exports name. The others are the server's own, or follow from columns."""

@@ -12,7 +12,6 @@ from service.cancellation import CancelToken
 from service.cli.job_output import finish, show_results
 from service.cli.output import note
 from service.cli.progress import show_progress
-from service.cli.remote.tasks import find_task_at_server
 from service.client.server import ServerClient, open_server
 from service.errors import BadRequest, Unavailable
 from service.evaluate import candidate_for, check_rules, read_candidate
@@ -117,14 +116,14 @@ def evaluate_at_server(
     refuse_flags(server_flags)
     check_rules(() if options.get("tolerance") is None else (options["tolerance"],))
     body = {**task_request(op, domain), **options, "candidate": read_candidate(candidate)}
-    if candidate.suffix in SUFFIXES:
-        task = load_task(Path(op)) if names_file(op) else find_task_at_server(op, settings)
-        body["candidate"] = candidate_for(task, candidate)
     if "platform" in settings.model_fields_set:
         body["platform"] = settings.platform
     results: list[Mapping[str, Any]] = []
     status, platform = 0, settings.platform
     with open_server(settings) as server:
+        if candidate.suffix in SUFFIXES:
+            task = load_task(Path(op)) if names_file(op) else server.show_task(op)
+            body["candidate"] = candidate_for(task, candidate)
         if state is not None:
             body[WEIGHTS] = server.send_weights(state)
         detached_from: int | None = None
