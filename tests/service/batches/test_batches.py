@@ -73,7 +73,7 @@ def test_a_file_says_what_to_run_and_options_go_before_it(tmp_path: Path) -> Non
         ("tasks = [", "is not TOML"),
         ('tasks = ["a"]\nmodel = "x"', r"model: unknown key; there is: name, tasks, models"),
         ('tasks = ["a"]\n[job]\nround = 2', r"job.round: unknown key; there is: strategy, rounds"),
-        ("samples = 2", "tasks: field required"),
+        ("samples = 2", "tasks: missing; name suites"),
         ("tasks = []", "tasks: "),
         ('tasks = ["a"]\nsamples = 0', "samples: input should be greater than or equal to 1"),
         ('tasks = ["a"]\nbudget_usd = -1', "budget_usd: "),
