@@ -113,8 +113,8 @@ def _page(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row], l
 
 def _sizes_table(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row], limit: Limit) -> str:
     head = (
-        "| suite | files | imported | measured | inputs fit | fits | fits scaled down | of these unchanged | median MB before"
-        " | largest MB before | median MB scaled down |"
+        "| suite | files | imported | measured | inputs fit | fits | fits scaled down | of these unchanged"
+        " | median MB before | largest MB before | median MB scaled down |"
     )
     lines = [head, "| --- " + "| ---: " * 10 + "|"]
     suites = list(dict.fromkeys(each.suite for _, _, each in files))
