@@ -113,10 +113,10 @@ def _page(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row], l
 
 def _sizes_table(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row], limit: Limit) -> str:
     head = (
-        "| suite | files | imported | inputs fit | fits | fits scaled down | of these unchanged | median MB before"
-        " | largest MB before | median MB scaled down |"
+        "| suite | files | imported | measured | inputs fit | fits | fits scaled down | of these unchanged"
+        " | median MB before | largest MB before | median MB scaled down |"
     )
-    lines = [head, "| --- " + "| ---: " * 9 + "|"]
+    lines = [head, "| --- " + "| ---: " * 10 + "|"]
     suites = list(dict.fromkeys(each.suite for _, _, each in files))
     for suite in [*suites, ""]:
         mine = [each for _, _, each in files if suite in ("", each.suite)]
@@ -127,7 +127,7 @@ def _sizes_table(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, 
         unchanged = sum(row["changed"] == {} and not row["left_out"] for row in found)
         small = sum(size <= limit.limit_bytes for size in before)
         lines.append(
-            f"| {suite or '**all**'} | {len(mine)} | {sum(each.task is not None for each in mine)} "
+            f"| {suite or '**all**'} | {len(mine)} | {sum(each.task is not None for each in mine)} | {len(found)} "
             f"| {sum(size <= limit.limit_bytes for size in inputs)} | {small} "
             f"| {len(after)} | {unchanged} | {_mb(before, statistics.median)} | {_mb(before, max)} "
             f"| {_mb(after, statistics.median)} |"

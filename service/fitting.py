@@ -154,8 +154,9 @@ class _Walk:
         kept = [number for number, each in enumerate(found.sizes) if self._fits(each)]
         if not kept:
             errors = [each.error for each in found.sizes if each.error]
-            why = found.error or (errors[0] if errors else "")
-            self._refuse(f"none of its {len(self.cases)} cases fits" + (f": {why}" if why else ""))
+            least = min((each.moved or 0 for each in known), default=None)
+            why = found.error or (errors[0] if errors else f"a call of the smallest moves {_mb(least)}")
+            self._refuse(f"none of its {len(self.cases)} cases fits: {why}")
             return
         after = max((found.sizes[number] for number in kept), key=lambda each: each.moved or 0)
         self._build(lambda: variant_of_cases(self.task, self.limit, kept), after)
