@@ -95,7 +95,7 @@ def measure_sizes(
         cancel: ends it.
 
     Raises:
-        MeasuringFailed: the program ended before it had measured the first op.
+        MeasuringFailed: the program ended before it was ready.
         MeasuringCancelled: `cancel` was set.
         SandboxUnavailable: there is no sandbox to work with.
     """
@@ -109,7 +109,11 @@ def measure_sizes(
         wall_s=_START_S + (TASK_S + 5) * len(ladders), memory_mb=memory_mb, output_bytes=_OUTPUT_BYTES, cpus=None
     )
 
+    ready = threading.Event()
+
     def on_stderr(line: bytes) -> None:
+        if line.startswith(_PREFIX):
+            ready.set()
         if on_progress is not None and line.startswith(_PREFIX) and (text := line[len(_PREFIX) :].strip()).isdigit():
             on_progress(min(int(text[:9]), len(ladders)))
 
@@ -130,7 +134,7 @@ def measure_sizes(
             found.append(Measured(tuple(_sizes(each) for each in sizes), error))
         except (ValueError, TypeError, KeyError):
             found.append(Measured((), "its code told what are no sizes"))
-    if not found and ladders:
+    if not found and ladders and not ready.is_set():
         tail = done.stderr.decode("utf-8", "replace").strip().splitlines()
         last = one_line(tail[-1], 300) if tail else "nothing on standard error"
         why = "no answer in time" if done.timed_out else "out of memory" if done.out_of_memory else last

@@ -68,7 +68,7 @@ def of_refusal(reply: Mapping[str, Any], log: str) -> RunnerFailed:
 
 def of_closed(log: str) -> RunnerFailed:
     """The failure of a runner that lives and has closed its connection."""
-    return RunnerFailed("protocol", "the runner closed its connection without ending", log)
+    return RunnerFailed("died", "the process closed its connection without ending", log)
 
 
 def of_end(status: int | None, log: str, *, memory_ran_out: bool) -> RunnerFailed:

@@ -80,15 +80,22 @@ class Evaluation:
             finding = of_failure(error)
         else:
             finding = error if isinstance(error, Finding) else of_fault(error)
+        kills = self.pool.kills
+        if finding.verdict == "out_of_memory" and kills.in_turns["champion"] and not kills.in_turns["candidate"]:
+            text = "the sandbox's memory ran out while the candidate to compare with ran: the kernel killed a process"
+            return Finding("sandbox_error", text, "out_of_memory", finding.detail)
         if finding.verdict in ("task_invalid", "sandbox_error"):
             if finding.code == "out_of_memory" and self.pool.need.input_bytes and "needs about" not in finding.message:
                 finding.message += f" (it {self.pool.need.says(self.pool.memory_bytes).partition(':')[0]})"
             try:
-                self.pool.check_hoarding()
+                self.pool.check_hoarding(ending=True)
             except Finding as hoarding:
                 return hoarding
             except Exception as second:
                 return of_fault(second)
+            if finding.verdict == "task_invalid" and finding.code == "out_of_memory" and kills.beside["candidate"]:
+                text = f"{finding.message} (the candidate ran at the same time, so it may have been its doing)"
+                return Finding("sandbox_error", text, "out_of_memory", finding.detail)
         return finding
 
     def _examine(self) -> Finding:
@@ -175,7 +182,7 @@ class Evaluation:
         foreign = self.pool.platform.has_foreign_code(candidate, reference)
         if not self.builder.slow:
             self.pool.stop(candidate)
-            checked = None
+            checked, self.pool.kept_bytes = None, 0
         watch.run(checked)
         self.timed_checks = watch.checked_calls
         self.champion_fails = watch.champion_fails

@@ -353,7 +353,7 @@ class Examination:
         A separate runner tries the call: indexes or sizes may be among the integers, and these can end a process.
 
         Raises:
-            Finding: the candidate hoards what the trial needs, or no process can be made for it.
+            Finding: no process can be made for it, or there is no memory for it.
         """
         try:
             probe = self.pool.start_model("probe", self.pool.request.task_source, "Model")
@@ -362,9 +362,7 @@ class Examination:
             finally:
                 self.pool.stop(probe)
         except RunnerFailed as failure:
-            if failure.for_memory or failure.kind == "no_room":
-                self.pool.check_hoarding()
-            if failure.kind == "no_room":
+            if failure.for_memory or failure.kind == "no_room":  # that says nothing of these integers
                 raise of_task(failure, doing="a trial of integers") from None
             return f"the reference does not take them: {failure.message[:120]}"
         return ""
@@ -394,6 +392,8 @@ class Examination:
         try:
             keep = _KEPT_CALLS if self.pool.frugal else KEEP_ALL
             call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=keep)
+            if not self.pool.frugal:
+                self.pool.kept_bytes += sum(row.span_bytes for each in call.each for row in each.outputs.tensors)
             self._begin_next()
             as_generated = family in (input_families.GENERATED, input_families.OTHER_SEED)
             if "kernelbench" in self.pool.request.rules and as_generated:

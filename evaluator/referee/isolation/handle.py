@@ -1,6 +1,7 @@
 """The referee's handle on a runner: it starts the runner, sends it messages, times its answers, stops and kills it."""
 
 import contextlib
+import errno
 import functools
 import hashlib
 import os
@@ -23,6 +24,9 @@ from . import procfs
 from .calls import Call, CallRequest
 from .memory_kills import MemoryKills
 
+_OF_THE_TARGET = (errno.ESRCH, errno.ENOENT, errno.EIO, errno.EFAULT)
+"""Errors of a look at another process that say what is there, not what this process has."""
+
 _Seen = TypeVar("_Seen")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -30,7 +34,8 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 def _or_its_end(method: _Method) -> _Method:
     """Make a method that looks at the stopped runner tell the runner's end, if that is why it failed.
 
-    Only a runner that lives is told to be unreadable. That this process may not look is nobody's fault.
+    Only a runner that lives is told to be unreadable. Other errors, that this process may not look or has no room to,
+    are no fault of the runner's.
     """
 
     @functools.wraps(method)
@@ -39,7 +44,7 @@ def _or_its_end(method: _Method) -> _Method:
             return method(self, *args, **kwargs)
         except (RunnerFailed, OSError) as failure:
             self._refuse_if_ended()
-            if isinstance(failure, RunnerFailed | PermissionError):
+            if isinstance(failure, RunnerFailed) or failure.errno not in _OF_THE_TARGET:
                 raise
             raise RunnerFailed("unreadable", f"the process cannot be looked at: {failure}") from None
 

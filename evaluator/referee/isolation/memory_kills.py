@@ -16,17 +16,36 @@ _MOUNT = Path("/sys/fs/cgroup")
 _KEY = b"oom_kill "
 
 
-def _files() -> Iterator[Path]:
-    """Where the count may lie: in the group's own folder, or at the top, which in a container is the group's."""
+def _files(name: str, name_1: str) -> Iterator[Path]:
+    """Where a file of the group's may lie: in the group's own folder, or at the top, which in a container is its own.
+
+    Args:
+        name: its name in version 2 of control groups.
+        name_1: its name in version 1.
+    """
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
-                yield _MOUNT / path.lstrip("/") / "memory.events"
+                yield _MOUNT / path.lstrip("/") / name
             elif "memory" in controllers.split(","):
-                yield _MOUNT / "memory" / path.lstrip("/") / "memory.oom_control"
-    yield _MOUNT / "memory.events"
-    yield _MOUNT / "memory/memory.oom_control"
+                yield _MOUNT / "memory" / path.lstrip("/") / name_1
+    yield _MOUNT / name
+    yield _MOUNT / "memory" / name_1
+
+
+def used_bytes() -> int:
+    """The memory of this sandbox that no process can be asked to do without: that of processes, and shared memory.
+
+    Files in memory count whoever has them open, mapped or not. 0 where the kernel does not tell.
+    """
+    for path in _files("memory.stat", "memory.stat"):
+        with contextlib.suppress(OSError, ValueError):
+            found = {name: int(number) for name, number in map(str.split, path.read_text().splitlines())}
+            anonymous = found.get("anon", found.get("total_rss"))  # versions 2 and 1
+            if anonymous is not None:
+                return anonymous + found.get("total_shmem", found.get("shmem", 0))
+    return 0
 
 
 @dataclass
@@ -35,17 +54,19 @@ class MemoryKills:
 
     Attributes:
         in_turns: how many there were in turns of each role, while nothing else ran.
+        beside: how many there were in turns of each role while others ran beside it, so that they say nothing of it.
     """
 
     in_turns: Counter[str] = field(default_factory=Counter)
-    _beside: int = 0  # how many threads have others run beside whoever's turn it is
+    beside: Counter[str] = field(default_factory=Counter)
+    _others: int = 0  # how many threads have others run beside whoever's turn it is
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _file: int | None = None
     _before: int = 0
 
     def __post_init__(self) -> None:
         """Find the count; without one, no kill is ever seen."""
-        for name in _files():
+        for name in _files("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError):
                 self._file = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
                 if _KEY in os.pread(self._file, 4096, 0):
@@ -61,20 +82,20 @@ class MemoryKills:
     def note_turn(self, role: str, before: int) -> int:
         """Note a turn of this role's that has ended, before which there had been so many kills; how many there are."""
         now = self.count()
-        if now > before and not self._beside:
-            self.in_turns[role] += now - before
+        if now > before:
+            (self.beside if self._others else self.in_turns)[role] += now - before
         return now
 
     @contextlib.contextmanager
     def others_run(self) -> Iterator[None]:
         """A context in which others run beside whoever's turn it is, so that a kill says nothing of the turn."""
         with self._lock:
-            self._beside += 1
+            self._others += 1
         try:
             yield
         finally:
             with self._lock:
-                self._beside -= 1
+                self._others -= 1
 
     def _read(self) -> int:
         if self._file is None:

@@ -71,33 +71,36 @@ class Baselines:
         Raises:
             Finding: torch.compile fails although it has run the task before, so this baseline may not be left out.
         """
+        if self.compile_fails:
+            return None
         with self._news:
             self._news.wait_for(lambda: self._ready or not self._filling)
             if self._ready:
                 return self._ready.pop(0)
-        if self.compile_fails:
-            return None
         # An attempt that failed beside the candidate may have failed because of it, so only this attempt counts.
         try:
             return self._start_compile(inputs)
         except RunnerFailed as failure:
-            if not self.certain:
-                self.compile_fails = f"torch.compile cannot run this task: {failure.message[:200]}"
-            elif failure.for_memory:
-                self.leave_out_compile(failure, doing="its first call")
-            else:
+            if self.certain:
                 text = f"torch.compile has run this task before and now fails: {failure.message[:200]}"
                 raise Finding("sandbox_error", text, "baseline_lost", failure.detail) from None
+            self.compile_fails = f"torch.compile cannot run this task: {failure.message[:200]}"
             return None
 
     def leave_out_compile(self, failure: RunnerFailed, *, doing: str) -> None:
         """Go on without this baseline, which has run the task before and failed while all others stood still.
 
+        Runners under torch.compile that are ready are stopped, so that no later set of processes has one. The
+        candidate's runners may be stopped, too.
+
         Raises:
             Finding: that may have been the candidate's doing: it hoards what the baseline needs, or was killed for
                 memory that ran out in its turn; or something has killed the baseline that is not known.
         """
-        self.pool.check_hoarding()
+        self.rest()
+        ready, self._ready = self._ready, []
+        self.pool.stop(*ready)
+        self.pool.check_hoarding(ending=failure.killed)
         if failure.killed and not failure.for_memory:
             raise of_compile(failure, doing=doing)
         self.compile_fails = f"the baseline torch.compile failed in {doing}: {failure.message[:200]}"

@@ -20,7 +20,7 @@ from ..errors import MORE_MEMORY, Finding, RunnerFailed, of_task
 from ..isolation import exhaustion
 from ..isolation.calls import copy_value
 from ..isolation.handle import FOREIGN_ROLES, RunnerHandle, RunnerShared
-from ..isolation.memory_kills import MemoryKills
+from ..isolation.memory_kills import MemoryKills, used_bytes
 from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
 from ..protocol import allocator, input_families
@@ -116,6 +116,7 @@ class RunnerPool:
     names_of: dict[str, state_check.Names] = field(default_factory=dict)  # of foreign models' tensors, by role
     input_bytes: int = 0
     output_bytes: int = 0  # of the reference's outputs, once it has been called
+    kept_bytes: int = 0  # of outputs that the candidate's runner was told to keep
     temporary_bytes: int = 0  # what its process took in a call besides them
     smaller: Smaller | None = None  # how all inputs are made smaller than the task's
     kernel_built: str = field(init=False)  # what the kernel that is the reference was built to; packed, or empty
@@ -207,13 +208,16 @@ class RunnerPool:
         for handle in handles:
             handle.kill()
 
-    def check_hoarding(self) -> None:
+    def check_hoarding(self, *, ending: bool = False) -> None:
         """Check that no candidate hoards a resource that all runners need.
+
+        Args:
+            ending: whether the candidate's runners end in any case, so that they may be stopped to see what this frees.
 
         Raises:
             Finding: a candidate did, or the sandbox is short of it in any case. The candidate has been stopped.
         """
-        self._check_memory()
+        self._check_memory(ending=ending)
         for handle in [handle for handle in self.running if handle.role == "champion"]:
             self.stop(handle)  # what it holds is no fault of the candidate
         before = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID)
@@ -230,8 +234,11 @@ class RunnerPool:
             text = "the sandbox is short of " + exhaustion.named(lacking)
             raise Finding("sandbox_error", text)
 
-    def _check_memory(self) -> None:
+    def _check_memory(self, *, ending: bool) -> None:
         """Check that no candidate was why the sandbox had no memory left for others, if the kernel killed any process.
+
+        What a candidate holds is what its processes have mapped, or, if it is `ending`, all that its end frees: files
+        in memory need not be mapped.
 
         Raises:
             Finding: memory ran out in the candidate's own turn, or it holds more than a candidate may.
@@ -244,8 +251,13 @@ class RunnerPool:
         if self.kills.in_turns["champion"]:
             text = "the sandbox's memory ran out while the candidate to compare with ran: the kernel killed a process"
             raise Finding("sandbox_error", text, "out_of_memory")
-        held = sum(self.platform.held_bytes(handle) for handle in self.running if handle.role == "candidate")
-        if self.state is not None and held > self.may_hold_bytes(_PROCESS_BYTES):
+        candidates = [handle for handle in self.running if handle.role == "candidate"]
+        held = sum(map(self.platform.held_bytes, candidates))
+        if ending and candidates:
+            before = used_bytes()
+            self.stop(*candidates)
+            held = max(held, before - used_bytes())
+        if self.state is not None and held > self.may_hold_bytes(_PROCESS_BYTES) + self.kept_bytes:
             text = f"the candidate held {held >> 20} MiB of memory, which left too little for others"
             raise Finding("out_of_memory", text, "memory")
 

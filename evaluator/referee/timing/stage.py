@@ -3,8 +3,11 @@
 import math
 import random
 import time
+from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ..correctness.findings import Evidence
@@ -22,6 +25,7 @@ from .spot_checks import SpotCheck
 # Processor time that may go unexplained: some ticks of the kernel, and a share of the timed seconds.
 UNACCOUNTED_S = 0.006  # in a process set
 UNACCOUNTED_SHARE = 0.01
+NO_KILLS: Mapping[str, int] = MappingProxyType({})
 SETS_DROPPED = 1  # for what ran out of its turn
 _HANDOVERS = 15
 FRESH_BYTES = 512 << 20  # of inputs for one round
@@ -87,7 +91,8 @@ class TimingStage:
             least = self.plan.least_rounds(sets)
             checked_ones = checked_turns(rng, 2 * least)
             running = ProcessSet(self.pool, self.evidence, runners, self.warm, supply, orders, rng, checked_ones, scrub)
-            sets_before, kills_before = len(self.measurement.handovers_s), self.pool.kills.count()
+            sets_before = len(self.measurement.handovers_s)
+            kills_before, turns_before = self.pool.kills.count(), Counter(self.pool.kills.in_turns)
             try:
                 with platform.beside_calls():
                     self.measurement.open_set(list(runners), self._settle(running))
@@ -98,7 +103,9 @@ class TimingStage:
                     self._measure_set(running, ready, rng, least, started_s=started_for_s, last=last)
                     self.pool.account.end()
                     load.end()
-                sets += self._check_turns(kills=self.pool.kills.count() > kills_before)
+                in_turns = Counter(self.pool.kills.in_turns)
+                in_turns.subtract(turns_before)
+                sets += self._check_turns(kills=self.pool.kills.count() > kills_before, in_turns=in_turns)
             except (ChampionFailed, CompileFailed) as failure:
                 if len(self.measurement.handovers_s) > sets_before:
                     self.measurement.drop_set()
@@ -155,6 +162,7 @@ class TimingStage:
     def _go_on_without_champion(self, reason: str) -> None:
         """Compare the candidate with eager alone from now on: that the champion fails is no fault of it."""
         self.champion, self.champion_fails = None, reason[:300]
+        self.pool.kills.in_turns.pop("champion", None)  # it has no part in what follows
         self.measurement.forget("champion")
 
     def _make_spot_checks(self, seed: int, *, last: bool) -> list[SpotCheck]:
@@ -191,11 +199,12 @@ class TimingStage:
         if self._owed_s <= 0:
             self._owed.clear()
 
-    def _check_turns(self, *, kills: bool = False) -> bool:
+    def _check_turns(self, *, kills: bool = False, in_turns: Mapping[str, int] = NO_KILLS) -> bool:
         """Whether nothing ran out of its turn in the last set. Once that may be an accident, and the set is dropped.
 
         Args:
             kills: whether the kernel has killed processes for memory in this set, whose end takes time of nobody's.
+            in_turns: how many of them in turns of each role.
 
         Raises:
             Finding: it was so in another set already.
@@ -209,15 +218,18 @@ class TimingStage:
             most = max(self.profile.get("unaccounted_ms") or 0.0, round(account.unaccounted_s * 1e3, 3))
             self.profile["unaccounted_ms"] = most
             return True
-        if kills:  # all that were timed live, so it was what the candidate, or the champion, had started
-            if self.champion is not None:
-                raise ChampionFailed("the kernel killed processes for memory, which may have been its own")
-            text = "the kernel killed processes of the candidate, because the sandbox had no memory left"
-            raise Finding("out_of_memory", text)
+        if in_turns.get("candidate"):
+            text = "the kernel killed processes in the candidate's turn, because the sandbox had no memory left"
+            raise Finding("out_of_memory", text, "memory")
+        if kills and in_turns.get("champion") and self.champion is not None:
+            raise ChampionFailed("the kernel killed processes for memory in its turn")
         if self.champion is not None and self.profile.get("sets_dropped", 0) >= SETS_DROPPED:
             raise ChampionFailed("processes ran out of their turn, which may have been its own")
         self.measurement.drop_set()
         self.profile["sets_dropped"] = self.profile.get("sets_dropped", 0) + 1
+        if self.profile["sets_dropped"] > SETS_DROPPED and kills:
+            text = "the sandbox's memory ran out while calls were timed, and nobody knows by whose doing"
+            raise Finding("sandbox_error", text, "out_of_memory")
         if self.profile["sets_dropped"] > SETS_DROPPED:
             raise Finding(
                 "integrity",

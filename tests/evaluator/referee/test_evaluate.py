@@ -1,5 +1,6 @@
 """An evaluation ends with a verdict whatever happens; only evidence passes, and nobody is accused without it."""
 
+import errno
 import os
 import signal
 from collections import Counter
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from evaluator.referee import errors, evaluate
 from evaluator.referee.correctness import tolerances
 from evaluator.referee.errors import Finding, RunnerFailed, names_role
-from evaluator.referee.isolation import exhaustion
-from evaluator.referee.isolation.memory_kills import MemoryKills
+from evaluator.referee.isolation import exhaustion, handle
+from evaluator.referee.isolation.memory_kills import MemoryKills, used_bytes
 from evaluator.referee.platforms.load import load_platform
 from evaluator.referee.pool.runner_pool import Request, RunnerPool
 from evaluator.referee.protocol import traits
@@ -29,8 +30,11 @@ class FakePool:
         self.platform = load_platform("cpu", 0)
         self.request = Request("cpu", "", baselines=("eager",))
         self.seeds = SimpleNamespace(secret=b"\0")
+        self.kills = MemoryKills()
+        self.need = SimpleNamespace(input_bytes=0)
 
-    def check_hoarding(self) -> None:
+    def check_hoarding(self, *, ending: bool) -> None:
+        assert ending, "the candidate ends in any case, so it is seen what that frees"
         if self.hoarding is not None:
             raise self.hoarding
 
@@ -38,8 +42,19 @@ class FakePool:
         self.stopped = True
 
 
-def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, hoarding: Exception | None = None) -> dict[str, Any]:
+def ended(
+    error: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+    hoarding: Exception | None = None,
+    *,
+    in_turns: str = "",
+    beside: str = "",
+) -> dict[str, Any]:
+    """The report on an evaluation that ended so, where memory had run out in, or beside, a turn of these roles."""
+
     def examine(self: evaluate.Evaluation) -> Finding:
+        for role, noted in ((in_turns, self.pool.kills.in_turns), (beside, self.pool.kills.beside)):
+            noted.update([role] if role else [])
         raise error
 
     monkeypatch.setattr(evaluate.Evaluation, "_examine", examine)
@@ -127,6 +142,7 @@ def test_a_kill_before_a_runner_was_last_seen_alive_says_nothing_of_its_end() ->
     with kills.others_run():
         kills.note_turn("candidate", before=1)
     assert not kills.in_turns, "another may have taken the memory"
+    assert kills.beside == {"candidate": 1}
     kills.note_turn("candidate", before=1)
     assert kills.in_turns == {"candidate": 1}
     os.close(kills._file)
@@ -142,6 +158,7 @@ class Holding:
         self.request = Request("cpu", "")
         self.state = (None, [])
         self.input_bytes = self.output_bytes = 1 << 20
+        self.kept_bytes = 0
         self.may_hold_bytes = lambda eager: RunnerPool.may_hold_bytes(self, eager)  # type: ignore[arg-type]
 
 
@@ -162,10 +179,67 @@ def test_whose_memory_left_too_little_for_others(
     pool: Any = Holding(kills, in_turn_of, held_mb << 20)
     found = None
     try:
-        RunnerPool._check_memory(pool)
+        RunnerPool._check_memory(pool, ending=False)
     except Finding as finding:
         found = f"{finding.verdict}/{finding.code}"
     assert found == expected
+
+
+def test_outputs_that_a_candidate_was_told_to_keep_are_no_hoard() -> None:
+    pool: Any = Holding(1, "reference", 4000 << 20)
+    pool.kept_bytes = 4000 << 20
+    RunnerPool._check_memory(pool, ending=False)
+    pool.kept_bytes = 1000 << 20
+    with pytest.raises(Finding, match="the candidate held 4000 MiB"):
+        RunnerPool._check_memory(pool, ending=False)
+
+
+def test_memory_that_only_a_candidates_end_frees_is_held_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in memory that is not mapped is in no process's account."""
+    pool: Any = Holding(1, "reference", 100 << 20)
+    used = {"bytes": 5000 << 20}
+    monkeypatch.setattr("evaluator.referee.pool.runner_pool.used_bytes", lambda: used["bytes"])
+
+    def stop(*handles: Any) -> None:
+        assert [handle.role for handle in handles] == ["candidate"]
+        used["bytes"] = 600 << 20
+
+    pool.stop = stop
+    RunnerPool._check_memory(pool, ending=False)
+    with pytest.raises(Finding, match="the candidate held 4400 MiB") as found:
+        RunnerPool._check_memory(pool, ending=True)
+    assert (found.value.verdict, found.value.code) == ("out_of_memory", "memory")
+
+
+def test_what_the_sandbox_uses_grows_with_a_file_in_memory_that_nobody_has_mapped() -> None:
+    before = used_bytes()
+    if not before:
+        pytest.skip("the kernel does not tell what this process's control group uses")
+    file = os.memfd_create("hoard")
+    try:
+        for _ in range(64):
+            os.write(file, b"x" * (1 << 20))
+        assert used_bytes() - before > 32 << 20
+    finally:
+        os.close(file)
+
+
+def test_a_task_is_not_blamed_for_memory_that_ran_out_while_the_candidate_ran_beside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = Finding("task_invalid", "the reference failed in a call: no memory", "out_of_memory")
+    assert verdict(ended(error, monkeypatch)) == "task_invalid/out_of_memory"
+    assert verdict(ended(error, monkeypatch, beside="candidate")) == "sandbox_error/out_of_memory"
+    assert verdict(ended(error, monkeypatch, beside="eager")) == "task_invalid/out_of_memory"
+
+
+def test_a_candidate_is_not_blamed_for_memory_that_ran_out_in_the_champions_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = Finding("out_of_memory", "a timed call: the kernel killed the process")
+    assert verdict(ended(error, monkeypatch)) == "out_of_memory/None"
+    assert verdict(ended(error, monkeypatch, in_turns="champion")) == "sandbox_error/out_of_memory"
+    assert verdict(ended(error, monkeypatch, in_turns="candidate")) == "out_of_memory/None"
 
 
 @pytest.mark.parametrize("error", [Finding("task_invalid", "the reference failed"), OSError(28, "No space left")])
@@ -182,6 +256,35 @@ def test_who_was_wrong_is_wrong_whatever_it_hoards(monkeypatch: pytest.MonkeyPat
 
 def test_a_failure_while_looking_is_a_verdict_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdict(ended(TypeError("x"), monkeypatch, OSError(5, "x"))) == "sandbox_error/referee_failed"
+
+
+def test_a_process_that_closes_its_connection_and_lives_forges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = errors.of_closed("a double close")
+    failure.role = "candidate"
+    assert verdict(ended(failure, monkeypatch)) == "crashed/None"
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [
+        (errno.ESRCH, "unreadable"),
+        (errno.EFAULT, "unreadable"),
+        (errno.EMFILE, None),
+        (errno.ENOMEM, None),
+        (errno.EACCES, None),
+    ],
+)
+def test_only_what_is_said_of_a_living_runner_accuses_it(number: int, raised: str | None) -> None:
+    class Handle:
+        def _refuse_if_ended(self) -> None: ...
+
+        @handle._or_its_end
+        def look(self) -> None:
+            raise OSError(number, "x")
+
+    with pytest.raises(RunnerFailed if raised else OSError) as found:
+        Handle().look()
+    assert getattr(found.value, "kind", None) == raised
 
 
 def test_a_failure_names_its_role() -> None:
@@ -241,7 +344,7 @@ def test_what_is_in_use_is_read(tmp_path: Any) -> None:
 def test_a_sandbox_that_is_short_of_something_in_any_case_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     full = {"disk": 0.9, "files": 0.0, "processes": 0.0, "shared_memory": 0.0}
     monkeypatch.setattr(exhaustion, "used", lambda *_: full)
-    pool: Any = SimpleNamespace(running=[], scratch="", memory_bytes=1, _check_memory=lambda: None)
+    pool: Any = SimpleNamespace(running=[], scratch="", memory_bytes=1, _check_memory=lambda ending: None)
     with pytest.raises(Finding, match="short of space for files") as caught:
         RunnerPool.check_hoarding(pool)
     assert caught.value.verdict == "sandbox_error"

@@ -47,7 +47,7 @@ class RunnerPool:
         self.kills = MemoryKills()
         self.hoarding: Finding | None = None
 
-    def check_hoarding(self) -> None:
+    def check_hoarding(self, *, ending: bool) -> None:
         if self.hoarding is not None:
             raise self.hoarding
 
@@ -56,7 +56,8 @@ class RunnerPool:
 
     def load_model(self, *_: object) -> None: ...
 
-    def stop(self, _: object) -> None: ...
+    def stop(self, *handles: object) -> None:
+        self.ended = len(handles)
 
 
 def baselines(*fails: bool, packed: str = "") -> Baselines:
@@ -98,6 +99,29 @@ def test_a_baseline_that_fails_while_all_others_stand_still_is_left_out_by_its_o
     found.leave_out_compile(failure, doing="a timed call")
     assert found.absent() == {"compile": f"the baseline torch.compile failed in a timed call: {told}"}
     assert found.start_compile(INPUTS) is None
+
+
+def test_of_a_baseline_that_is_left_out_no_other_runner_comes_in() -> None:
+    found = baselines(False, False)
+    found.compile_ahead(INPUTS, 2)
+    assert found.start_compile(INPUTS) is not None
+    found.leave_out_compile(RunnerFailed("died", "ended by SIGSEGV"), doing="a timed call")
+    assert cast(RunnerPool, found.pool).ended == 1
+    assert found.start_compile(INPUTS) is None
+
+
+def test_a_baseline_that_has_no_memory_to_start_does_not_vanish() -> None:
+    """The candidate may have been loaded by then, and may have taken it."""
+    found = baselines(packed="from another")
+    pool = cast(RunnerPool, found.pool)
+
+    def killed(_: str) -> RunnerHandle:
+        raise RunnerFailed("died", "no memory", killed=True, for_memory=True)
+
+    pool.start = killed  # type: ignore[method-assign]
+    with pytest.raises(Finding) as lost:
+        found.start_compile(INPUTS)
+    assert (lost.value.verdict, lost.value.code) == ("sandbox_error", "baseline_lost")
 
 
 def test_a_baseline_that_somebody_else_has_killed_does_not_vanish() -> None:

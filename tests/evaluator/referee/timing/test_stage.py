@@ -167,17 +167,27 @@ def test_what_ran_out_of_its_turn_may_be_the_champions_doing() -> None:
     assert found.value.code == "ran_out_of_turn", "without a champion it is the candidate's"
 
 
-def test_time_that_the_end_of_killed_processes_takes_is_nobodys_turn() -> None:
+def test_processes_that_are_killed_in_the_candidates_turn_are_its_own() -> None:
     stage = stopwatch(output_mb=1, input_mb=1, parameters_mb=1)
     cast(Any, stage.pool).account = SimpleNamespace(possible=True, unaccounted_s=1.0)
     stage.champion = cast(Any, SimpleNamespace())
     stage.measurement.open_set(["eager", "champion", "candidate"])
+    with pytest.raises(Finding) as found:
+        stage._check_turns(kills=True, in_turns={"candidate": 1})
+    assert (found.value.verdict, found.value.code) == ("out_of_memory", "memory"), "a champion is no excuse"
     with pytest.raises(ChampionFailed, match="for memory"):
-        stage._check_turns(kills=True)
-    stage.champion = None
+        stage._check_turns(kills=True, in_turns={"champion": 1})
+
+
+def test_kills_in_nobodys_turn_excuse_no_time_out_of_turn_and_accuse_nobody() -> None:
+    stage = stopwatch(output_mb=1, input_mb=1, parameters_mb=1)
+    cast(Any, stage.pool).account = SimpleNamespace(possible=True, unaccounted_s=1.0)
+    stage.measurement.open_set(["eager", "candidate"])
+    assert not stage._check_turns(kills=True), "the set does not count"
+    stage.measurement.open_set(["eager", "candidate"])
     with pytest.raises(Finding) as found:
         stage._check_turns(kills=True)
-    assert found.value.verdict == "out_of_memory"
+    assert found.value.verdict == "sandbox_error"
 
 
 @pytest.mark.parametrize("turns_min", [1, 2, 16])
