@@ -1,0 +1,93 @@
+"""Evaluations in a sandbox whose memory holds few copies: the referee keeps fewer, and is fooled no more than else."""
+
+import pytest
+
+from evaluator.evaluate import Effort, evaluate
+from evaluator.evaluation import Evaluation
+from evaluator.platforms import load_platform
+from sandbox.base import Sandbox
+from tasks.build import task_from_source
+
+pytestmark = pytest.mark.docker
+EFFORT = Effort(
+    wall_s=280, memory_mb=1500, call_timeout_s=20, build_timeout_s=20, measure_budget_s=0.5, baselines=("eager",)
+)
+OP = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + 1
+
+def get_inputs():
+    return [torch.randn(2048, 2048)]
+
+def get_init_inputs():
+    return []
+"""
+CANDIDATE = """
+import glob
+import os
+import torch
+import torch.nn as nn
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.out = [torch.empty(2048, 2048) for _ in range({buffers})]
+
+    def forward(self, x):
+        self.calls += 1
+        {body}
+"""
+RIGHT = CANDIDATE.format(buffers=0, body="return torch.relu(x).add_(1)")
+WRONG = CANDIDATE.format(buffers=0, body="return torch.relu(torch.nan_to_num(x)).add_(1)")
+WRONG_LATER = CANDIDATE.format(
+    buffers=0, body="return torch.relu(x).add_(1 if self.calls < 20 or self.calls % 3 else 2)"
+)
+TWO_BUFFERS = CANDIDATE.format(buffers=2, body="return torch.add(torch.relu(x), 1, out=self.out[self.calls % 2])")
+HOARDER = (
+    CANDIDATE.format(buffers=0, body="self.calls == 2 and hoard()\n        return torch.relu(x).add_(1)")
+    + """
+FILES = {"/sys/fs/cgroup/memory.current": "/sys/fs/cgroup/memory.max"}
+FILES["/sys/fs/cgroup/memory/memory.usage_in_bytes"] = "/sys/fs/cgroup/memory/memory.limit_in_bytes"
+hoards = []
+
+def hoard():
+    # Files in memory that are not mapped are in no process's account.
+    used, most = next(each for each in FILES.items() if os.path.exists(each[0]))
+    while int(open(most).read()) - int(open(used).read()) > 44 << 20:
+        hoards.append(os.memfd_create("hoard"))
+        os.write(hoards[-1], bytes(4 << 20))
+"""
+)
+
+
+def judged(source: str, sandbox: Sandbox) -> Evaluation:
+    task = task_from_source(OP, name="op")
+    return evaluate(task, source, sandbox=sandbox, platform=load_platform("cpu"), effort=EFFORT)
+
+
+@pytest.mark.timeout(320)
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param(WRONG, "wrong_output/nan", id="wrong on NaN"),
+        pytest.param(WRONG_LATER, "wrong_output/", id="wrong in later calls"),
+        pytest.param(TWO_BUFFERS, "wrong_output/buffer_reused", id="two buffers in turn"),
+        pytest.param(HOARDER, "out_of_memory/", id="memory hidden from its account"),
+    ],
+)
+def test_what_is_wrong_is_found_with_few_copies(source: str, expected: str, docker_sandbox: Sandbox) -> None:
+    found = judged(source, docker_sandbox)
+    assert f"{found.verdict.value}/{found.code or ''}".startswith(expected), f"{found.message}\n{found.detail}"
+
+
+@pytest.mark.timeout(320)
+def test_what_is_right_passes_with_few_copies(docker_sandbox: Sandbox) -> None:
+    found = judged(RIGHT, docker_sandbox)
+    assert found.passed, f"{found.verdict}: {found.message}\n{found.detail}"
+    beside = found.to_json()["correctness"]["neighbours"]
+    assert "too large for the sandbox's memory" in str(beside), "memory was short, so this test tests what it says"
