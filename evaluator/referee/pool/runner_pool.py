@@ -320,7 +320,7 @@ class RunnerPool:
             self.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
             self.release(handle)
         except RunnerFailed as failure:
-            if failure.for_memory or failure.kind == "out_of_memory":
+            if failure.for_memory:
                 of = f"(inputs {self.input_bytes >> 20:,} MiB) took all of it, {self.request.memory_mb:,} MiB"
                 text = f"one call of the reference {of}; give the task smaller shapes or {MORE_MEMORY}"
                 raise Finding("task_invalid", text, "out_of_memory", failure.detail) from None

@@ -83,7 +83,7 @@ def test_those_of_families_that_have_not_come_are_made_first_as_long_as_there_is
     used = evidence()
     used.spot_checks = {input_families.UP: 2, input_families.FLIPPED: 1}
     nothing: Any = None
-    pool: Any = SimpleNamespace(memory_bytes=1000)
+    pool: Any = SimpleNamespace(frugal=False, memory_bytes=1000)
 
     def made(**how: Any) -> list[str]:
         return [each.family for each in spot_checks.make(pool, nothing, used, random.Random(5), **how)]
@@ -106,7 +106,7 @@ def test_only_as_many_are_made_as_an_eighth_of_the_memory_holds(
     """An op with inputs of 400 MB was refused, because one of each family took more than 18 GB."""
     monkeypatch.setattr(spot_checks, "_make", lambda *given, **_: SimpleNamespace(family=given[3], nbytes=nbytes))
     nothing: Any = None
-    pool: Any = SimpleNamespace(memory_bytes=1000)
+    pool: Any = SimpleNamespace(frugal=False, memory_bytes=1000)
     missing = {input_families.DOWN, input_families.ENDS, input_families.NON_FINITE}
     used = evidence()
     used.spot_checks = {input_families.UP: 2, input_families.FLIPPED: 1}
