@@ -208,6 +208,7 @@ def test_what_cannot_be_translated_is_refused_in_one_line_with_status_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-no-account")  # a missing key is told before all this
     Path("op.py").write_text(OP)
     Path("k.cu").write_text(KERNEL)
     model = [] if "--model" in arguments else ["--model", MODEL]
