@@ -65,7 +65,7 @@ def with_calls(entries: Sequence[CallParts | EventRecord]) -> list[tuple[CallPar
 
 
 def _chars(found: CallParts, *, messages: bool) -> int:
-    parts = sum(len(part.text or "") for part in (*found.prompt, *found.said))
+    parts = sum(part.chars for part in (*found.prompt, *found.said))
     return parts + (sum(len(str(message)) for message in found.call.messages) if messages else 0)
 
 

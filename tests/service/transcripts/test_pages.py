@@ -1,6 +1,7 @@
 """A transcript in pages: what is new in each prompt, bounded, without secrets, and through JSON and back."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -208,6 +209,48 @@ def test_a_long_part_is_cut_on_the_page_and_whole_on_its_own(made, monkeypatch):
     assert all(sum(len(part.text) for part in sheet.parts) <= 5_000 for sheet in sheets)
     assert "".join(part.text for sheet in sheets for part in sheet.parts) == "y" * 4_000 + reply
     assert "characters 5,001 to 10,000 of 12,345" in sheets[2].parts[0].part.detail
+
+
+def tool_call(name, arguments):
+    return {"id": "1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+def test_a_reply_of_very_many_parts_is_shown_in_bounded_pages(made):
+    job = made.start("many parts")
+    call(made.journal(job), 1, tool_calls=[tool_call(f"t{number}", {"a": "1\n"}) for number in range(2_000)])
+    (shown,) = [
+        item for item in transcript_view(made.store, job, page=1, secrets=()).items if isinstance(item, CallView)
+    ]
+    assert (len(shown.said), shown.said_left_out, shown.prompt_left_out) == (100, 3_901, 0)
+    first = whole_call_view(made.store, job, 1, page=1, secrets=())
+    sheets = [whole_call_view(made.store, job, 1, page=page, secrets=()).parts for page in range(1, first.pages + 1)]
+    assert max(map(len, sheets)) == views.WHOLE_PAGE_PARTS
+    parts = [part for sheet in sheets for part in sheet]
+    assert len(parts) == 2 + 1 + 4_000
+    assert [part.place for part in parts] == list(range(1, 4_004))
+
+
+def test_of_very_many_files_in_a_tool_call_the_first_stand_apart(made):
+    job = made.start("many files")
+    files = {"l" * 100: "\n"} | {f"k{number}": f"{number}\n" for number in range(50_000)}
+    call(made.journal(job), 1, tool_calls=[tool_call("write", files)])
+    began = time.perf_counter()
+    whole_call_view(made.store, job, 1, page=1, secrets=())
+    transcript_view(made.store, job, page=1, secrets=())
+    assert time.perf_counter() - began < 8  # half a second where nothing else runs
+    others, *apart = whole_parts(calls_in(read_transcript(made.store, job))[0])[3:]
+    assert [(part.label, part.text) for part in apart] == [(f"k{number}", f"{number}\n") for number in range(7)]
+    assert json.loads(others.text) == {
+        key: text for key, text in files.items() if key not in {f"k{n}" for n in range(7)}
+    }
+
+
+def test_a_long_name_counts_as_text_of_its_page(made, monkeypatch):
+    job = made.start("long names")
+    for number in (1, 2):
+        call(made.journal(job), number, tool_calls=[tool_call("n" * 1_000, {})])
+    monkeypatch.setattr(pages, "MAX_PAGE_CHARS", 1_000)
+    assert numbers(read(made, job).entries) == [1]
 
 
 def test_parts_that_all_prompts_have_are_folded(made):

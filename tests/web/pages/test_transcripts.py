@@ -73,6 +73,20 @@ def test_the_page_of_a_hostile_call_shows_it_whole_and_as_text(made, client):
     assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x1b]", page)
 
 
+def test_a_page_says_how_many_parts_of_a_call_it_leaves_out(made, client):
+    job = made.start("many parts")
+    data = {
+        "key": "1", "attempt": 1, "model": "m", "role": "coder", "purpose": "write", "prompt_tokens": 9,
+        "completion_tokens": 9, "cost_usd": 0.1, "latency_s": 1.0, "attempts": 1, "truncated": False, "messages": [],
+        "reply": "", "reasoning": "", "reasoning_tokens": None,
+        "tool_calls": [{"function": {"name": f"t{number}", "arguments": "{}"}} for number in range(1_300)],
+    }  # fmt: skip
+    made.journal(job)(Event("llm_call", 1, data))
+    page = client.get(f"/jobs/{job}/transcript").text
+    assert f'<a href="/jobs/{job}/transcript/1">1,201 more parts, in the whole call</a>' in page
+    assert "page 1 of 3" in client.get(f"/jobs/{job}/transcript/1").text
+
+
 def test_a_transcript_is_for_those_who_may_see_the_job(tmp_path):
     with opened(tmp_path, login=True) as web:
         job = ended(seeded_store.Seeded(web.store))
