@@ -146,6 +146,37 @@ def test_speedups_over_torch_compile_are_shown_where_they_are_asked_for(board):
     assert (row.cells[0].ratio.value, row.cells[0].ratio.low) == (1.3, 1.2)
 
 
+def test_a_kernel_that_is_not_measured_over_torch_compile_is_no_failure(board, client):
+    written(board, board.add("a", 9.0, task="s/t0", figures={"speedup_compile": 4.0}), "2026-01-01")
+    board.add("a", 3.0, task="s/t1", figures={"speedup_compile": None})
+    board.add("b", 8.0, task="s/t0", figures={"speedup_compile": None})
+    board.add("b", verdict="crashed", task="s/t2")
+    board.add("c", 8.0, task="s/t1", figures={"speedup_compile": None})
+    found = seen(board, over="compile")
+    assert [(line.model, line.tried, line.ranked, line.mean) for line in found.models] == [
+        ("a", 1, 1, 4.0), ("b", 1, 0, 1.0), ("c", 0, 0, None)
+    ]  # fmt: skip
+    assert (found.tasks, found.solved, found.unmeasured, found.best_mean) == (3, 1, 1, 4.0)
+    assert [each.mean for each in found.progress] == [pytest.approx(2.0)]
+    assert [cell and cell.words for cell in found.rows[1].cells] == [
+        "not over torch.compile", None, "not over torch.compile"
+    ]  # fmt: skip
+    text = client.get("/?over=compile").text
+    assert "Not measured over torch.compile" in text and "on the 2 tasks that are measured" in text
+    assert seen(board).unmeasured == 0 and "on all 3 tasks" in client.get("/").text
+
+
+def test_ranks_are_over_eager_and_shown_beside_such_speedups_alone(board, client):
+    board.add("a", 9.0, figures={"speedup_compile": 1.1})
+    board.add("b", 3.0, figures={"speedup_compile": 2.0})
+    found = seen(board, over="compile")
+    assert [line.first for line in found.models] == [None, None]
+    assert not any(cell.best for row in found.rows for cell in row.cells)
+    eager, over_compile = client.get("/").text, client.get("/?over=compile").text
+    for words in ("★", ">First<", "; rank 1", 'data-label="First"'):
+        assert words in eager and words not in over_compile
+
+
 def test_progress_counts_the_kernels_that_stand_from_the_day_that_they_were_written(board):
     written(board, board.add("a", 2.0, task="s/t0"), "2026-01-01")
     written(board, board.add("b", 4.0, task="s/t0"), "2026-01-03")
