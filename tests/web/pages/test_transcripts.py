@@ -184,6 +184,18 @@ def test_the_page_of_a_job_that_ended_on_a_limit_has_a_form_for_more(made, clien
         assert jobs.get_job(session, job).options["rounds"] == 9
 
 
+def test_limits_are_told_to_the_last_digit(made, client):
+    job = made.start("cut short", budget_tokens=1_234_567, budget_s=36_000, budget_evaluations=12_345)
+    made.end(job, JobStatus.FAILED, "process_died")
+    page = client.get(f"/jobs/{job}").text
+    for name, present, used in (
+        ("budget_usd", "$2.00", "$0"), ("budget_tokens", "1,234,567", "0"), ("budget_s", "36,000", "0"),
+        ("budget_evaluations", "12,345", "0"),
+    ):  # fmt: skip
+        field = page.partition(f'id="more-{name}"')[2].partition("</p>")[0]
+        assert f'placeholder="more than {present}"' in field and f"{used} of {present} used" in field
+
+
 @pytest.mark.parametrize("reason", ["plateau", "judge"])
 def test_a_job_that_ended_for_another_reason_has_no_form(made, client, reason):
     assert 'id="more"' not in client.get(f"/jobs/{ended(made, reason)}").text
