@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
@@ -400,6 +401,16 @@ def test_loops_that_are_not_vectorised_say_why_beside_their_line(profiled):
         (False, "not vectorized", 3), (True, "vectors by its own intrinsics", 5)
     ]  # fmt: skip
     assert any("1 of 2 loops" in each and "no vector form" in each for each in found.sentences)
+
+
+def test_a_source_of_nothing_but_strings_and_loops_takes_no_longer(profiled):
+    record, view = told(profiled)
+    loops = [{"at": f"main.cpp:{place}"} for place in (*range(1, 20), 9_000_000)]
+    source = '"""for\n' * 5_000
+    began = time.perf_counter()
+    found = why(with_profile(record, detail={"vectorization": {"loops": loops}}), view, source)
+    assert time.perf_counter() - began < 2  # a twentieth of a second where nothing else runs
+    assert [loop.line for loop in found.loops] == [None] * 20
 
 
 def test_a_line_that_cannot_be_found_is_not_shown(profiled):
