@@ -13,7 +13,7 @@ from db.records import OPEN, EventRecord, JobRecord
 from db.store import Store
 from service.jobs.activity import MODEL, Activity, read_activity
 from service.jobs.query import mark_dead_jobs
-from service.transcripts.calls import CandidateResult, LinkedCall, calls_in, transcript_entries
+from service.transcripts.calls import CandidateResult, LinkedCall, calls_in, read_entries
 from service.transcripts.pages import with_calls
 from service.transcripts.parts import CallParts, Part, in_parts, whole_parts
 from service.transcripts.redaction import parts_without_secrets
@@ -165,13 +165,15 @@ def transcript_view(store: Store, job_id: int, *, page: int, secrets: Collection
     Raises:
         NotInStore: there is no such job.
     """
-    job, found, events = _read(store, job_id)
-    entries = list(in_parts(found))
-    calls = [entry.call for entry in entries if isinstance(entry, CallParts)]
-    pages = max(-(-len(calls) // CALLS_A_PAGE), 1)
-    page = min(max(page, 1), pages)
+    mark_dead_jobs(store)
     with store.read() as session:
+        job, events = jobs.get_job(session, job_id), results.list_events(session, job_id)
+        pages = max(-(-results.count_llm_calls(session, job_id) // CALLS_A_PAGE), 1)
+        page = min(max(page, 1), pages)
+        numbers = range(CALLS_A_PAGE * (page - 1) + 1, CALLS_A_PAGE * page + 1)
+        entries = list(in_parts(read_entries(session, job_id, events, numbers)))
         activity = read_activity(session, job, events)
+    calls = [entry.call for entry in entries if isinstance(entry, CallParts)]
     return TranscriptView(
         job=job,
         items=tuple(_items(entries, page, secrets)),
@@ -190,8 +192,7 @@ def whole_call_view(store: Store, job_id: int, number: int, *, page: int, secret
     Raises:
         NotInStore: there is no such job or call.
     """
-    job, entries, _ = _read(store, job_id)
-    calls = calls_in(entries)
+    job, calls = _read(store, job_id, number)
     if not 1 <= number <= len(calls):
         raise NotInStore(f"job {job_id} has no call {number}")
     call = next(each for each in calls if each.number == number)
@@ -218,8 +219,8 @@ def call_that_wrote(store: Store, job_id: int, candidate_hash: str) -> int | Non
     Raises:
         NotInStore: there is no such job.
     """
-    _, entries, _ = _read(store, job_id)
-    led = [call for call in calls_in(entries) if candidate_hash in {each.candidate_hash for each in results_of(call)}]
+    _, calls = _read(store, job_id)
+    led = [call for call in calls if candidate_hash in {each.candidate_hash for each in results_of(call)}]
     return next((call.number for call in led if call.role == "coder"), None)
 
 
@@ -233,13 +234,13 @@ def results_of(call: LinkedCall) -> tuple[CandidateResult, ...]:
     return call.candidates or ((call.candidate,) if call.candidate is not None else ())
 
 
-def _read(store: Store, job_id: int) -> tuple[JobRecord, Sequence[LinkedCall | EventRecord], list[EventRecord]]:
+def _read(store: Store, job_id: int, number: int = 0) -> tuple[JobRecord, list[LinkedCall]]:
+    """A job and its calls, of which only the one with this number has texts."""
     mark_dead_jobs(store)
     with store.read() as session:
-        job = jobs.get_job(session, job_id)
-        calls = results.list_llm_calls(session, job_id)
-        events = results.list_events(session, job_id)
-    return job, transcript_entries(calls, events), events
+        job, events = jobs.get_job(session, job_id), results.list_events(session, job_id)
+        entries = read_entries(session, job_id, events, range(number, number + 1), before=False)
+    return job, calls_in(entries)
 
 
 def _items(

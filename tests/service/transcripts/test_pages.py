@@ -1,7 +1,10 @@
 """A transcript in pages: what is new in each prompt, bounded, without secrets, and through JSON and back."""
 
+import contextlib
+import gc
 import json
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -271,6 +274,51 @@ def test_a_candidate_leads_to_the_call_that_it_is_from(made):
     digest = made.candidates[job][1]
     assert call_that_wrote(made.store, job, digest) == 1
     assert call_that_wrote(made.store, job, candidate_hash("another")) is None
+
+
+@contextlib.contextmanager
+def at_most_mb(most):
+    """Python holds no more at once within."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_only_the_texts_that_are_shown_are_read(made):
+    job = made.start("long")
+    record, said = made.journal(job), []
+    for number in range(1, 42):  # a conversation: each prompt holds all before it
+        said.append({"role": "tool", "content": f"{number}" + "x" * 60_000})
+        call(record, number, messages=list(said))
+    with at_most_mb(2):
+        assert call_that_wrote(made.store, job, candidate_hash("none")) is None
+    with at_most_mb(12):
+        assert whole_call_view(made.store, job, 9, page=3, secrets=()).parts[2].text == said[8]["content"]
+        assert len(calls_in([entry.call for entry in read(made, job, after=8, limit=1).entries])) == 1
+    with at_most_mb(20):
+        last = transcript_view(made.store, job, page=3, secrets=())
+    (shown,) = [item for item in last.items if isinstance(item, CallView)]
+    assert [(part.part.label, part.part.detail, part.chars) for part in shown.prompt] == [
+        ("as before", "its first 40 messages", 0), ("tool", "", 60_002)
+    ]  # fmt: skip
+    assert [line.call.number for line in last.contents] == [*range(1, 42)]
+
+
+def test_what_is_new_is_new_against_the_last_call_of_each_role_however_long_ago(made):
+    job = made.start("two roles")
+    record = made.journal(job)
+    call(record, 1, role="judge")
+    for number in range(2, CALLS_A_PAGE + 2):
+        call(record, number)
+    call(record, CALLS_A_PAGE + 2, role="judge")
+    whole = [entry for entry in in_parts(read_transcript(made.store, job)) if isinstance(entry, CallParts)]
+    shown = [item for item in transcript_view(made.store, job, page=2, secrets=()).items if isinstance(item, CallView)]
+    assert [tuple(part.part for part in item.prompt) for item in shown] == [each.prompt for each in whole[-2:]]
+    assert ("as before", "system") in [(part.label, part.detail) for part in whole[-1].prompt]
 
 
 def test_a_call_that_is_under_way_is_told(made):
