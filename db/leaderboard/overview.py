@@ -180,11 +180,12 @@ def list_task_candidates(session: Session, suite: str, name: str, source_hash: s
         .order_by(func.max(CandidateRow.id).desc())
         .limit(MOST_CANDIDATES + 1)
     ).all()
-    first = session.scalars(
+    leaders = session.scalars(
         select(StandingRow.candidate_hash)
         .where(StandingRow.task_id == task_id, StandingRow.place == 0, StandingRow.candidate_hash.is_not(None))
         .distinct()
     ).all()
+    first = [digest for digest in leaders if digest is not None]
     listed = {*newest[:MOST_CANDIDATES], *first}
     rows = session.execute(_evaluations(task_id, listed, first).limit(MOST_EVALUATIONS + 1)).all()
     cut = len(newest) > MOST_CANDIDATES or len(rows) > MOST_EVALUATIONS
@@ -197,7 +198,7 @@ def list_task_candidates(session: Session, suite: str, name: str, source_hash: s
     return TaskCandidates(sorted(found, key=lambda each: (each.platform, each.device, each.sandbox)), cut)
 
 
-def _evaluations(task_id: Any, hashes: Collection[str], first: Collection[str | None]) -> Select[Any]:
+def _evaluations(task_id: Any, hashes: Collection[str], first: Collection[str]) -> Select[Any]:
     """The evaluations of these candidates of a task: of each kind the newest first, and before all others of `first`.
 
     Evaluations of a candidate are of one kind if they have the same verdict, code and tags. So whether it was found
