@@ -337,6 +337,25 @@ def list_llm_calls(session: Session, job_id: int, *, from_round: int = 0) -> lis
     return [_llm_call(row) for row in session.scalars(query.order_by(LlmCallRow.id))]
 
 
+def count_llm_calls(session: Session, job_id: int) -> int:
+    """The number of LLM calls of a job."""
+    return session.scalar(select(func.count()).where(LlmCallRow.job_id == job_id)) or 0
+
+
+def list_llm_call_heads(session: Session, job_id: int) -> dict[int, LlmCall]:
+    """The LLM calls of a job in order, by their ids, without messages, reply and reasoning."""
+    texts = (LlmCallRow.messages, LlmCallRow.reply, LlmCallRow.reasoning)
+    query = select(LlmCallRow).where(LlmCallRow.job_id == job_id).order_by(LlmCallRow.id)
+    rows = session.scalars(query.options(*(defer(each, raiseload=True) for each in texts)))
+    return {row.id: _llm_call(row, texts=False) for row in rows}
+
+
+def get_llm_calls(session: Session, ids: Collection[int]) -> dict[int, LlmCall]:
+    """The LLM calls with these ids, whole; those that do not exist are left out."""
+    query = select(LlmCallRow).where(LlmCallRow.id.in_(sorted(ids))).execution_options(populate_existing=True)
+    return {row.id: _llm_call(row) for row in session.scalars(query)}
+
+
 def llm_usage(session: Session, job_id: int) -> tuple[float, int, int]:
     """The sums over a job's LLM calls: US dollars (0 for an unknown price), prompt tokens, completion tokens."""
     query = select(
@@ -436,20 +455,20 @@ def _evaluation_record(row: EvaluationRow, candidate: CandidateRow) -> Evaluatio
     )
 
 
-def _llm_call(row: LlmCallRow) -> LlmCall:
+def _llm_call(row: LlmCallRow, *, texts: bool = True) -> LlmCall:
     return LlmCall(
         round=row.round,
         model=row.model,
         role=row.role,
         purpose=row.purpose,
-        messages=row.messages,
-        reply=row.reply,
+        messages=row.messages if texts else [],
+        reply=row.reply if texts else "",
         prompt_tokens=row.prompt_tokens,
         completion_tokens=row.completion_tokens,
         cost_usd=row.cost_usd,
         latency_s=row.latency_s,
         key=row.key,
-        reasoning=row.reasoning,
+        reasoning=row.reasoning if texts else "",
         reasoning_tokens=row.reasoning_tokens,
         tool_calls=row.tool_calls,
     )

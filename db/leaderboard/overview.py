@@ -5,12 +5,13 @@ A target is a platform, a device and a sandbox. Entries of different targets are
 depend on the number of evaluations.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, Select, Text, and_, case, cast, func, or_, select
 from sqlalchemy.orm import Session
 
 from db.leaderboard.pooling import is_disqualified, pool_candidate
@@ -23,7 +24,10 @@ MOST_ENTRIES = 20_000
 """An overview is of so many entries at most."""
 
 MOST_CANDIDATES = 2_000
-"""Of a task's candidates the newest are listed, at most so many."""
+"""Of a task's candidates the newest are listed, at most so many, and those that come first on a board."""
+
+MOST_EVALUATIONS = 10_000
+"""The candidates of a task are told from so many evaluations at most."""
 
 _MOST_TARGETS = 200
 _TIER = 5  # the place of `worth` among the columns that are read
@@ -114,6 +118,14 @@ class TaskCandidate:
     evaluated_at: datetime
 
 
+@dataclass(frozen=True)
+class TaskCandidates:
+    """The candidates of a task. `cut`: there are more, or more evaluations of them."""
+
+    found: list[TaskCandidate]
+    cut: bool
+
+
 def list_targets(session: Session) -> list[Target]:
     """The targets of the leaderboard, first those with most ranked entries: at most 200."""
     ranked = func.sum(case((StandingRow.worth == int(Tier.RANKED), 1), else_=0))
@@ -149,43 +161,73 @@ def list_entries(session: Session, target: Target, filters: OverviewFilters) -> 
     return found
 
 
-def list_task_candidates(session: Session, suite: str, name: str, source_hash: str) -> list[TaskCandidate]:
+def list_task_candidates(session: Session, suite: str, name: str, source_hash: str) -> TaskCandidates:
     """The candidates of all models on a task, target by target and the fastest first, with pooled figures.
 
-    Of more than `MOST_CANDIDATES` the newest.
+    Of more than `MOST_CANDIDATES` the newest, and those that come first on a board. Of more than `MOST_EVALUATIONS`
+    evaluations the newest of each candidate.
     """
     task_id = (
         select(TaskRow.id)
         .where(TaskRow.suite == suite, TaskRow.name == name, TaskRow.source_hash == source_hash)
         .scalar_subquery()
     )
-    newest = (
+    newest = session.scalars(
         select(CandidateRow.hash)
         .join(JobRow, CandidateRow.job_id == JobRow.id)
         .where(JobRow.task_id == task_id)
-        .order_by(CandidateRow.id.desc())
-        .limit(MOST_CANDIDATES)
-        .subquery()
-    )
-    model = func.coalesce(JobRow.model, SUBMITTED)
-    query = (
-        select(
-            *(EvaluationRow.platform, EvaluationRow.device, EvaluationRow.sandbox, CandidateRow.hash),
-            *(CandidateRow.job_id, model.label("model"), EvaluationRow.id, EvaluationRow.verdict, EvaluationRow.code),
-            *(EvaluationRow.tags, EvaluationRow.created_at, *(getattr(EvaluationRow, name) for name in MEASUREMENTS)),
-        )
-        .join(CandidateRow, EvaluationRow.candidate_id == CandidateRow.id)
-        .join(JobRow, CandidateRow.job_id == JobRow.id)
-        .where(JobRow.task_id == task_id, CandidateRow.hash.in_(select(newest.c.hash)))
-        .where(EvaluationRow.verdict.not_in(sorted(NOT_JUDGED)), EvaluationRow.retracted_at.is_(None))
-    )
-    rows = sorted(session.execute(query), key=lambda each: (each.platform, each.device, each.sandbox, each.hash))
+        .group_by(CandidateRow.hash)
+        .order_by(func.max(CandidateRow.id).desc())
+        .limit(MOST_CANDIDATES + 1)
+    ).all()
+    leaders = session.scalars(
+        select(StandingRow.candidate_hash)
+        .where(StandingRow.task_id == task_id, StandingRow.place == 0, StandingRow.candidate_hash.is_not(None))
+        .distinct()
+    ).all()
+    first = [digest for digest in leaders if digest is not None]
+    listed = {*newest[:MOST_CANDIDATES], *first}
+    rows = session.execute(_evaluations(task_id, listed, first).limit(MOST_EVALUATIONS + 1)).all()
+    cut = len(newest) > MOST_CANDIDATES or len(rows) > MOST_EVALUATIONS
+    rows = sorted(rows[:MOST_EVALUATIONS], key=lambda each: (each.platform, each.device, each.sandbox, each.hash))
     found = [
         _candidate(list(group))
         for _, group in groupby(rows, key=lambda each: (each.platform, each.device, each.sandbox, each.hash))
     ]
     found.sort(key=lambda each: (each.tier, -(each.measurements.speedup or 0)))
-    return sorted(found, key=lambda each: (each.platform, each.device, each.sandbox))
+    return TaskCandidates(sorted(found, key=lambda each: (each.platform, each.device, each.sandbox)), cut)
+
+
+def _evaluations(task_id: Any, hashes: Collection[str], first: Collection[str]) -> Select[Any]:
+    """The evaluations of these candidates of a task: of each kind the newest first, and before all others of `first`.
+
+    Evaluations of a candidate are of one kind if they have the same verdict, code and tags. So whether it was found
+    wrong, and what tier it has, can be told from the beginning of the rows.
+    """
+    on_target = (EvaluationRow.platform, EvaluationRow.device, EvaluationRow.sandbox, CandidateRow.hash)
+    kind = (EvaluationRow.verdict, EvaluationRow.code, cast(EvaluationRow.tags, Text))
+    age = (EvaluationRow.created_at, EvaluationRow.id)
+    model = func.coalesce(JobRow.model, SUBMITTED)
+    found = (
+        select(
+            *on_target,
+            func.first_value(CandidateRow.job_id).over(partition_by=on_target, order_by=age).label("job_id"),
+            func.first_value(model).over(partition_by=on_target, order_by=age).label("model"),
+            func.count().over(partition_by=on_target).label("evaluations"),
+            func.row_number()
+            .over(partition_by=(*on_target, *kind), order_by=[each.desc() for each in age])
+            .label("nth"),
+            *(EvaluationRow.id, EvaluationRow.verdict, EvaluationRow.code, EvaluationRow.tags),
+            *(EvaluationRow.created_at, *(getattr(EvaluationRow, name) for name in MEASUREMENTS)),
+        )
+        .join(CandidateRow, EvaluationRow.candidate_id == CandidateRow.id)
+        .join(JobRow, CandidateRow.job_id == JobRow.id)
+        .where(JobRow.task_id == task_id, CandidateRow.hash.in_(sorted(hashes)))
+        .where(EvaluationRow.verdict.not_in(sorted(NOT_JUDGED)), EvaluationRow.retracted_at.is_(None))
+        .subquery()
+    )
+    leads = case((found.c.hash.in_(list(first)), 0), else_=1)
+    return select(found).order_by(found.c.nth, leads, found.c.created_at.desc(), found.c.id)
 
 
 @dataclass(frozen=True)
@@ -229,7 +271,7 @@ def _candidate(rows: list[Any]) -> TaskCandidate:
         code=last.code,
         tags=tuple(last.tags) if figure is None else figure.tags,
         measurements=Measurements() if figure is None else figure.measurements,
-        evaluations=len(rows),
+        evaluations=first.evaluations,
         evaluation_id=last.id if figure is None else figure.latest_id,
         evaluated_at=last.created_at if figure is None else figure.latest_at,
     )

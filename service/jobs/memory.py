@@ -64,13 +64,14 @@ class ToldMemory:
     retracted: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return {**self.memory.to_json(), "retracted": sorted(self.retracted)}
+        """As plain JSON values, without the sources of the kernels: these are other jobs' candidates."""
+        return {**without_sources(self.memory.to_json()), "retracted": sorted(self.retracted)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "ToldMemory":
-        """The inverse of `to_json`."""
-        return ToldMemory(Memory.from_json(data), frozenset(data.get("retracted", ())))
+        """The inverse of `to_json`; the sources are empty."""
+        kernels = [{**each, "source": ""} for each in data["kernels"]]
+        return ToldMemory(Memory.from_json({**data, "kernels": kernels}), frozenset(data.get("retracted", ())))
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -93,6 +94,15 @@ def read_told(session: Session, events: Iterable[Event]) -> ToldMemory:
     """What a job was told, from its events."""
     told = told_memory(events) or NO_MEMORY
     return ToldMemory(told, results.retracted_among(session, sorted(told.evidence))) if told else NOTHING_TOLD
+
+
+def without_sources(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of a `memory` event without the sources of its kernels, whose hashes say which they are."""
+    kernels = data.get("kernels")
+    if not isinstance(kernels, list | tuple):
+        return dict(data)
+    kept = [{k: v for k, v in each.items() if k != "source"} for each in kernels if isinstance(each, Mapping)]
+    return {**data, "kernels": kept}
 
 
 def memory_counts(data: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from service.settings import Settings, override
 from service.submissions.access import NotAllowed, Principal, Role, require, require_owner
 from service.submissions.enqueue import check_submission, queue_job
 from service.submissions.idempotency import run_idempotent
-from service.submissions.quotas import check_quota, priced_models
+from service.submissions.quotas import check_quota, hold_quota, priced_models
 from service.translation import translated
 from service.weights import require_weights, weights_named
 from tasks.restrict import restrict
@@ -168,6 +168,7 @@ def resume_for(
     priced = priced_models(principal, [_wanted(job, settings)])
     with store.write() as session:
         require_owner(principal, jobs.get_job(session, job_id).user, f"job {job_id}", "resume")
+        hold_quota(session, principal)  # before the job is locked: who resumes a batch takes these locks in this order
         job = raise_limits(session, job_id, limits or {})
         wanted = _wanted(job, settings)
         check_quota(session, principal, [wanted], priced=priced, spent_usd=worst_paid_usd(session, job))

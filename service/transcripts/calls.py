@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from db.evaluations import results
 from db.records import EventRecord, LlmCall
 from db.store import Store
@@ -79,6 +81,33 @@ def read_transcript(store: Store, job_id: int) -> tuple[Entry, ...]:
     return transcript_entries(calls, events)
 
 
+def read_entries(
+    session: Session, job_id: int, events: Sequence[EventRecord], numbers: range, *, before: bool = True
+) -> tuple[Entry, ...]:
+    """The transcript of a job of which only the calls with these numbers have texts: messages, reply and reasoning.
+
+    A prompt of a conversation holds all before it, so all texts of a job are many times as much as what is new in them.
+
+    Args:
+        session: a transaction.
+        job_id: the job.
+        events: all of its events.
+        numbers: the numbers of the calls that are wanted with texts.
+        before: whether the last call of each role before these has texts, too: what is new in a prompt is new against
+            that.
+    """
+    heads = results.list_llm_call_heads(session, job_id)
+    calls = list(heads.values())
+    placed = _numbers(calls, events)
+    wanted = {index for index, number in placed.items() if number in numbers}
+    if before:
+        earlier = sorted((number, index) for index, number in placed.items() if number < numbers.start)
+        wanted |= set({calls[index].role: index for _, index in earlier}.values())
+    ids = list(heads)
+    whole = results.get_llm_calls(session, [ids[index] for index in wanted])
+    return transcript_entries([whole.get(each, head) for each, head in heads.items()], events)
+
+
 def calls_in(entries: Iterable[Entry]) -> list[LinkedCall]:
     """The calls among the entries."""
     return [entry for entry in entries if isinstance(entry, LinkedCall)]
@@ -90,7 +119,8 @@ def transcript_entries(calls: Sequence[LlmCall], events: Sequence[EventRecord]) 
     A call and its event have the same ledger key. A call without an event, or without a key (in an older store), comes
     at the end. An `llm_call` event without its call is left out.
     """
-    waiting = {call.key: index for index, call in enumerate(calls) if call.key is not None}
+    numbers = _numbers(calls, events)
+    waiting = _by_key(calls)
     links = _CandidateLinks()
     order: list[int | EventRecord] = []
     for event in events:
@@ -102,14 +132,26 @@ def transcript_entries(calls: Sequence[LlmCall], events: Sequence[EventRecord]) 
             continue
         links.add(event)
         order.append(event)
-    placed = [each for each in order if isinstance(each, int)]
-    left = sorted(set(range(len(calls))) - set(placed))
-    order += left
-    numbers = {index: number for number, index in enumerate([*placed, *left], start=1)}
+    placed = {each for each in order if isinstance(each, int)}
+    order += [index for index in numbers if index not in placed]
     return tuple(
         links.complete(index, link_call(calls[index], numbers[index])) if isinstance(index, int) else index
         for index in order
     )
+
+
+def _numbers(calls: Sequence[LlmCall], events: Sequence[EventRecord]) -> dict[int, int]:
+    """By the index of each call its number, in the order of the numbers."""
+    waiting = _by_key(calls)
+    keys = (str(event.data.get("key")) for event in events if event.kind == "llm_call")
+    placed = [index for key in keys if (index := waiting.pop(key, None)) is not None]
+    left = sorted(set(range(len(calls))) - set(placed))
+    return {index: number for number, index in enumerate([*placed, *left], start=1)}
+
+
+def _by_key(calls: Sequence[LlmCall]) -> dict[str, int]:
+    """The indexes of the calls by their keys in the ledger."""
+    return {call.key: index for index, call in enumerate(calls) if call.key is not None}
 
 
 def link_call(stored: LlmCall, number: int) -> LinkedCall:

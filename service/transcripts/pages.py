@@ -7,7 +7,7 @@ from db.evaluations import results
 from db.jobs import jobs
 from db.records import EventRecord
 from db.store import Store
-from service.transcripts.calls import transcript_entries
+from service.transcripts.calls import calls_in, read_entries
 from service.transcripts.parts import CallParts, in_parts
 from service.transcripts.redaction import event_without_secrets, parts_without_secrets
 
@@ -35,8 +35,9 @@ def transcript_page(
     """
     with store.read() as session:
         jobs.get_job(session, job_id)
-        calls, events = results.list_llm_calls(session, job_id), results.list_events(session, job_id)
-    placed = with_calls(list(in_parts(transcript_entries(calls, events))))
+        events = results.list_events(session, job_id)
+        entries = read_entries(session, job_id, events, range(after + 1, after + limit + 1))
+    placed = with_calls(list(in_parts(entries)))
     chars, last = 0, after
     for entry, number in placed:
         if not isinstance(entry, CallParts) or not after < number <= after + limit:
@@ -46,7 +47,7 @@ def transcript_page(
             break
         last = number
     more = last > after and any(number > last for _, number in placed)
-    shown = [entry for entry, number in placed if after < number <= (last if calls else number)]
+    shown = [entry for entry, number in placed if after < number <= (last if calls_in(entries) else number)]
     return Page(tuple(_clean(entry, secrets, messages=messages) for entry in shown), last if more else None)
 
 
@@ -65,7 +66,7 @@ def with_calls(entries: Sequence[CallParts | EventRecord]) -> list[tuple[CallPar
 
 
 def _chars(found: CallParts, *, messages: bool) -> int:
-    parts = sum(len(part.text or "") for part in (*found.prompt, *found.said))
+    parts = sum(part.chars for part in (*found.prompt, *found.said))
     return parts + (sum(len(str(message)) for message in found.call.messages) if messages else 0)
 
 

@@ -13,6 +13,9 @@ from tasks.outcomes import candidate_hash
 AS_BEFORE = "as before"
 """The label of a part whose detail names what is left out because an earlier prompt had it, too."""
 
+FILES_APART = 8
+"""So many files in the arguments of a tool call are parts of their own; further ones stay in the JSON of the others."""
+
 ONE_LINE_CHARS = 80
 _LASTING = (  # the same in all prompts of a job
     "device",
@@ -43,6 +46,11 @@ class Part:
     text: str | None = None
     form: Literal["prose", "code"] = "code"
     lasting: bool = False
+
+    @property
+    def chars(self) -> int:
+        """The characters of all that it holds."""
+        return len(self.label) + len(self.detail) + len(self.text or "")
 
 
 @dataclass(frozen=True)
@@ -191,7 +199,7 @@ def _content(message: Mapping[str, Any]) -> str:
 
 
 def _tool_call(tool_call: object, shown: _JobState) -> Iterator[Part]:
-    """The parts of a tool call: its name, its arguments, and files among these, which are shown unchanged."""
+    """The parts of a tool call: its name, its arguments, and the first files among these, which are shown unchanged."""
     inner = tool_call.get("function", tool_call) if isinstance(tool_call, Mapping) else tool_call
     name, arguments = (inner.get("name"), inner.get("arguments")) if isinstance(inner, Mapping) else (inner, "")
     try:
@@ -202,9 +210,10 @@ def _tool_call(tool_call: object, shown: _JobState) -> Iterator[Part]:
         raw = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
         yield Part("tool call", str(name), raw)
         return
-    files = {key: value for key, value in values.items() if isinstance(value, str) and "\n" in value}
+    texts = [key for key, value in values.items() if isinstance(value, str) and "\n" in value]
+    files = {key: values[key] for key in texts[:FILES_APART] if len(key) <= ONE_LINE_CHARS}
     others = {key: value for key, value in values.items() if key not in files}
     yield Part("tool call", str(name), json.dumps(others, ensure_ascii=False, default=str) if others else None)
     for key, text in files.items():
         number = shown.round_of(text.rstrip() + "\n")
-        yield Part(str(key), "", text) if number is None else Part(str(key), f"the file of round {number}")
+        yield Part(key, "", text) if number is None else Part(str(key), f"the file of round {number}")

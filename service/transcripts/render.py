@@ -9,7 +9,7 @@ from typing import Any
 
 from agents.llm.models import is_builtin
 from db.records import EventRecord
-from service.jobs.memory import MEMORY, memory_counts
+from service.jobs.memory import MEMORY, memory_counts, without_sources
 from service.jobs.query import REMEASURED
 from service.transcripts.calls import CandidateResult, Entry, LinkedCall
 from service.transcripts.parts import AS_BEFORE, CallParts, Part, in_parts
@@ -98,7 +98,8 @@ def transcript_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 def entry_json(entry: CallParts | EventRecord, *, messages: bool = True) -> dict[str, Any]:
     """An entry for scripts. The `prompt` of a call is what is new in it; its `messages` are left out unless wanted."""
     if isinstance(entry, EventRecord):
-        about = {"kind": entry.kind, "round": entry.round, "data": dict(entry.data), "at": entry.created_at}
+        data = without_sources(entry.data) if entry.kind == MEMORY else dict(entry.data)
+        about = {"kind": entry.kind, "round": entry.round, "data": data, "at": entry.created_at}
         return {"entry": "event", **about}
     values = asdict(entry.call if messages else replace(entry.call, messages=()))
     led, variants = values.pop("candidate"), values.pop("candidates")

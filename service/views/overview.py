@@ -2,7 +2,8 @@
 
 Only ranked figures count. Each model has one on each task: that of its best candidate, pooled over all evaluations
 (db/leaderboard). Where a model has none on a task that it tried, its figure in a mean is 1: who has no kernel that
-counts keeps the task's own code.
+counts keeps the task's own code. A ranked kernel without a figure over the chosen baseline is not measured, which is no
+failure: it is left out of means, and so is its task where no model has a figure. Ranks are over eager.
 """
 
 import hashlib
@@ -84,7 +85,7 @@ class Cell:
         entry: the entry of the leaderboard.
         ratio: its speedup; None without a ranked one.
         level: -1 slower, 0 no difference shown, 1 to 4 faster and by how much; None without a ranked speedup.
-        best: whether no other model has a better rank on the task.
+        best: whether no other model has a better rank on the task; never over another baseline than eager.
         words: what stands in place of a speedup.
     """
 
@@ -123,11 +124,12 @@ class ModelLine:
 
     Attributes:
         number: its place in the list, from 1; pictures name it by that.
-        tried: tasks that it tried.
+        tried: tasks that it tried, without those on which its ranked kernel is not measured over the baseline.
         ranked: those on which it has a ranked figure.
         faster: those on which the whole interval is above 1.
-        first: those on which it has the first rank, shared or not.
-        mean: the geometric mean over the tasks that it tried; without a ranked figure a task counts as 1.
+        first: those on which it has the first rank, shared or not; None over another baseline than eager.
+        mean: the geometric mean over the tasks that it tried; without a ranked figure a task counts as 1. None
+            if it tried none.
         mean_ranked: the same over the tasks with a ranked figure alone.
         spread: the distribution of the ranked figures.
         cost_usd: what the jobs that wrote its kernels have cost, as far as it is known; None if none is known.
@@ -139,8 +141,8 @@ class ModelLine:
     tried: int
     ranked: int
     faster: int
-    first: int
-    mean: float
+    first: int | None
+    mean: float | None
     mean_ranked: float | None
     spread: Spread | None
     cost_usd: float | None
@@ -185,6 +187,7 @@ class Overview:
         rows: the tasks of this page of it.
         tasks, pages, page: how many tasks there are, and which page of how many this is.
         solved: the tasks with a ranked figure.
+        unmeasured: those with ranked kernels none of which is measured over this baseline.
         faster: the tasks with a kernel that is shown to be faster.
         best_mean: the geometric mean of the tasks' best ranked speedups.
         bins: the distribution of these.
@@ -202,6 +205,7 @@ class Overview:
     page: int
     pages: int
     solved: int
+    unmeasured: int
     faster: int
     best_mean: float | None
     bins: tuple[Bin, ...]
@@ -237,29 +241,31 @@ def overview(store: Store, query: OverviewQuery) -> Overview:
     by_task = [
         list(group) for _, group in groupby(measured, key=lambda each: (each.entry.task, each.entry.source_hash))
     ]
-    models = _models(measured)
+    models = _models(measured, query.over)
     columns = tuple(line.model for line in _most_tried(models))
     pages = max(1, -(-len(by_task) // ROWS))
     page = min(max(query.page, 1), pages)
     shown = by_task[ROWS * (page - 1) : ROWS * page]
     with store.read() as session:
         several = names_with_several_sources(session, {group[0].entry.task for group in shown})
-    best = [found for group in by_task if (found := _best(group)) is not None]
+    judged = [group for group in by_task if _best(group) is not None or not any(map(_is_unmeasured, group))]
+    best = [found for group in judged if (found := _best(group)) is not None]
     return Overview(
         targets=targets,
         target="" if chosen is None else chosen.key,
         over=query.over,
         models=tuple(models),
         columns=columns,
-        rows=tuple(_row(group, columns, several) for group in shown),
+        rows=tuple(_row(group, columns, several, query.over) for group in shown),
         tasks=len(by_task),
         page=page,
         pages=pages,
         solved=len(best),
+        unmeasured=len(by_task) - len(judged),
         faster=sum(_is_faster(each) for each in best),
         best_mean=_mean([math.log(each.value) for each in best]) if best else None,
         bins=bins_of([each.value for each in best]),
-        progress=_progress(by_task),
+        progress=_progress(judged),
         cut=len(entries) >= MOST_ENTRIES,
     )
 
@@ -292,20 +298,26 @@ def _best(group: Sequence[_Measured]) -> Ratio | None:
     return max((each.ratio for each in group if each.ratio is not None), key=lambda each: each.value, default=None)
 
 
+def _is_unmeasured(each: _Measured) -> bool:
+    """Whether it is a ranked kernel without a figure over this baseline."""
+    return each.entry.tier is Tier.RANKED and each.ratio is None
+
+
 def _is_faster(found: Ratio) -> bool:
     return (found.value if found.low is None else found.low) > 1
 
 
-def _models(measured: Sequence[_Measured]) -> list[ModelLine]:
+def _models(measured: Sequence[_Measured], over: Over) -> list[ModelLine]:
     by_model: dict[str, list[_Measured]] = {}
     for each in measured:
         by_model.setdefault(each.entry.model, []).append(each)
-    lines = [_model_line(model, own) for model, own in by_model.items()]
-    lines.sort(key=lambda line: (-line.mean, -line.ranked, line.model))
+    lines = [_model_line(model, own, over) for model, own in by_model.items()]
+    lines.sort(key=lambda line: (-(line.mean or 0.0), -line.ranked, line.model))
     return [replace(line, number=number) for number, line in enumerate(lines, 1)]
 
 
-def _model_line(model: str, own: Sequence[_Measured]) -> ModelLine:
+def _model_line(model: str, own: Sequence[_Measured], over: Over) -> ModelLine:
+    tried = sum(not _is_unmeasured(each) for each in own)
     found = [(each.entry, each.ratio) for each in own if each.ratio is not None]
     values = sorted(shown.value for _, shown in found)
     logs = [math.log(value) for value in values]
@@ -314,11 +326,11 @@ def _model_line(model: str, own: Sequence[_Measured]) -> ModelLine:
     return ModelLine(
         number=0,
         model=model,
-        tried=len(own),
+        tried=tried,
         ranked=len(found),
         faster=sum(_is_faster(shown) for _, shown in found),
-        first=sum(each.rank == 1 for each, _ in found),
-        mean=_mean([*logs, *[0.0] * (len(own) - len(logs))]),
+        first=sum(each.rank == 1 for each, _ in found) if over == "eager" else None,
+        mean=_mean([*logs, *[0.0] * (tried - len(logs))]) if tried else None,
         mean_ranked=_mean(logs) if logs else None,
         spread=_spread(values) if values else None,
         cost_usd=math.fsum(known) if known else None,
@@ -342,10 +354,10 @@ def _most_tried(models: Sequence[ModelLine]) -> list[ModelLine]:
     return sorted(chosen, key=lambda line: line.number)
 
 
-def _row(group: Sequence[_Measured], columns: Sequence[str], several: Container[str]) -> TaskRow:
+def _row(group: Sequence[_Measured], columns: Sequence[str], several: Container[str], over: Over) -> TaskRow:
     first = group[0].entry
     name = first.task.removeprefix(f"{first.suite}/")
-    by_model = {each.entry.model: _cell(each.entry, each.ratio) for each in group}
+    by_model = {each.entry.model: _cell(each, over) for each in group}
     ambiguous = first.suite == LOCAL_SUITE or first.task in several
     return TaskRow(first.suite, name, first.source_hash, ambiguous, tuple(by_model.get(each) for each in columns))
 
@@ -353,12 +365,14 @@ def _row(group: Sequence[_Measured], columns: Sequence[str], several: Container[
 _WORDS = {Tier.UNRANKED: "no rank", Tier.TRIED: "only tried", Tier.NONE_PASSED: "none passed"}
 
 
-def _cell(entry: OverviewEntry, found: Ratio | None) -> Cell:
+def _cell(measured: _Measured, over: Over) -> Cell:
+    entry, found = measured
     if found is None:
-        return Cell(entry, None, None, False, _WORDS.get(entry.tier, "not timed"))
+        not_measured = "not over torch.compile" if over == "compile" else "not timed"
+        return Cell(entry, None, None, False, _WORDS.get(entry.tier, not_measured))
     low, high = (found.value if end is None else end for end in (found.low, found.high))
     level = -1 if high < 1 else 0 if low <= 1 else 1 + sum(found.value >= least for least in LEVELS)
-    return Cell(entry, found, level, entry.rank == 1, "")
+    return Cell(entry, found, level, over == "eager" and entry.rank == 1, "")
 
 
 def bins_of(values: Sequence[float]) -> tuple[Bin, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from db.errors import NotInStore
 from db.evaluations import results
-from db.leaderboard.overview import MOST_CANDIDATES, TaskCandidate, list_task_candidates
+from db.leaderboard.overview import TaskCandidate, list_task_candidates
 from db.leaderboard.rules import Tier
 from db.records import EvaluationRecord
 from db.store import Store
@@ -86,7 +86,7 @@ class TaskCandidatesView:
     Attributes:
         targets: those with candidates, at most 12.
         inputs: the inputs that candidates were judged on, one tuple for each group of shapes.
-        cut: whether only the newest candidates are here.
+        cut: whether only the newest candidates, or evaluations of them, are here.
     """
 
     targets: tuple[TargetCandidates, ...]
@@ -97,14 +97,15 @@ class TaskCandidatesView:
 def task_candidates_view(store: Store, suite: str, name: str, source_hash: str) -> TaskCandidatesView:
     """The candidates of a task with this source."""
     with store.read() as session:
-        found = list_task_candidates(session, suite, name, source_hash)
+        listed = list_task_candidates(session, suite, name, source_hash)
         groups = [
-            list(group) for _, group in groupby(found, key=lambda each: (each.platform, each.device, each.sandbox))
+            list(group)
+            for _, group in groupby(listed.found, key=lambda each: (each.platform, each.device, each.sandbox))
         ][:_MOST_TARGETS]
         told = [_telling(session, group) for group in groups]
     inputs = next((judged for each in told if each is not None and (judged := judged_inputs(each.result))), ())
     targets = tuple(_target(group, each) for group, each in zip(groups, told, strict=True))
-    return TaskCandidatesView(targets, inputs, len({each.hash for each in found}) >= MOST_CANDIDATES)
+    return TaskCandidatesView(targets, inputs, listed.cut)
 
 
 def _telling(session: Any, group: Sequence[TaskCandidate]) -> EvaluationRecord | None:

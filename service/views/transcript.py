@@ -13,7 +13,7 @@ from db.records import OPEN, EventRecord, JobRecord
 from db.store import Store
 from service.jobs.activity import MODEL, Activity, read_activity
 from service.jobs.query import mark_dead_jobs
-from service.transcripts.calls import CandidateResult, LinkedCall, calls_in, transcript_entries
+from service.transcripts.calls import CandidateResult, LinkedCall, calls_in, read_entries
 from service.transcripts.pages import with_calls
 from service.transcripts.parts import CallParts, Part, in_parts, whole_parts
 from service.transcripts.redaction import parts_without_secrets
@@ -25,6 +25,12 @@ PART_CHARS = 8_000
 
 WHOLE_PAGE_CHARS = 200_000
 """The characters of a call that one page of it shows."""
+
+PARTS_OF_A_CALL = 100
+"""The parts of a prompt, and of a reply, that a page with many calls shows; the page of the call shows all."""
+
+WHOLE_PAGE_PARTS = 500
+"""The parts of a call that one page of it shows."""
 
 _PREVIEW_CHARS = 160
 _FENCE = re.compile(r"`{3,}\w*")
@@ -49,13 +55,21 @@ class PartView:
 
 @dataclass(frozen=True)
 class CallView:
-    """A call as its page shows it. `preview` is the beginning of what the model said."""
+    """A call as a page of many shows it.
+
+    Attributes:
+        preview: the beginning of what the model said.
+        prompt, said: the first parts of what was new in the prompt, and of the reply.
+        prompt_left_out, said_left_out: how many parts follow these.
+    """
 
     call: LinkedCall
     tokens: str
     preview: str
     prompt: tuple[PartView, ...]
     said: tuple[PartView, ...]
+    prompt_left_out: int
+    said_left_out: int
 
     @property
     def results(self) -> tuple[CandidateResult, ...]:
@@ -151,13 +165,15 @@ def transcript_view(store: Store, job_id: int, *, page: int, secrets: Collection
     Raises:
         NotInStore: there is no such job.
     """
-    job, found, events = _read(store, job_id)
-    entries = list(in_parts(found))
-    calls = [entry.call for entry in entries if isinstance(entry, CallParts)]
-    pages = max(-(-len(calls) // CALLS_A_PAGE), 1)
-    page = min(max(page, 1), pages)
+    mark_dead_jobs(store)
     with store.read() as session:
+        job, events = jobs.get_job(session, job_id), results.list_events(session, job_id)
+        pages = max(-(-results.count_llm_calls(session, job_id) // CALLS_A_PAGE), 1)
+        page = min(max(page, 1), pages)
+        numbers = range(CALLS_A_PAGE * (page - 1) + 1, CALLS_A_PAGE * page + 1)
+        entries = list(in_parts(read_entries(session, job_id, events, numbers)))
         activity = read_activity(session, job, events)
+    calls = [entry.call for entry in entries if isinstance(entry, CallParts)]
     return TranscriptView(
         job=job,
         items=tuple(_items(entries, page, secrets)),
@@ -176,18 +192,13 @@ def whole_call_view(store: Store, job_id: int, number: int, *, page: int, secret
     Raises:
         NotInStore: there is no such job or call.
     """
-    job, entries, _ = _read(store, job_id)
-    calls = calls_in(entries)
+    job, calls = _read(store, job_id, number)
     if not 1 <= number <= len(calls):
         raise NotInStore(f"job {job_id} has no call {number}")
     call = next(each for each in calls if each.number == number)
     clean = parts_without_secrets(CallParts(call, whole_parts(call), ()), secrets)
     pieces = [piece for place, part in enumerate(clean.prompt, 1) for piece in _pieces(part, place)]
-    sheets: list[list[PartView]] = [[]]
-    for piece in pieces:
-        if sheets[-1] and sum(len(each.text or "") for each in sheets[-1]) + len(piece.text or "") > WHOLE_PAGE_CHARS:
-            sheets.append([])
-        sheets[-1].append(piece)
+    sheets = _sheets(pieces)
     page = min(max(page, 1), len(sheets))
     return WholeCallView(
         job=job,
@@ -208,8 +219,8 @@ def call_that_wrote(store: Store, job_id: int, candidate_hash: str) -> int | Non
     Raises:
         NotInStore: there is no such job.
     """
-    _, entries, _ = _read(store, job_id)
-    led = [call for call in calls_in(entries) if candidate_hash in {each.candidate_hash for each in results_of(call)}]
+    _, calls = _read(store, job_id)
+    led = [call for call in calls if candidate_hash in {each.candidate_hash for each in results_of(call)}]
     return next((call.number for call in led if call.role == "coder"), None)
 
 
@@ -223,13 +234,13 @@ def results_of(call: LinkedCall) -> tuple[CandidateResult, ...]:
     return call.candidates or ((call.candidate,) if call.candidate is not None else ())
 
 
-def _read(store: Store, job_id: int) -> tuple[JobRecord, Sequence[LinkedCall | EventRecord], list[EventRecord]]:
+def _read(store: Store, job_id: int, number: int = 0) -> tuple[JobRecord, list[LinkedCall]]:
+    """A job and its calls, of which only the one with this number has texts."""
     mark_dead_jobs(store)
     with store.read() as session:
-        job = jobs.get_job(session, job_id)
-        calls = results.list_llm_calls(session, job_id)
-        events = results.list_events(session, job_id)
-    return job, transcript_entries(calls, events), events
+        job, events = jobs.get_job(session, job_id), results.list_events(session, job_id)
+        entries = read_entries(session, job_id, events, range(number, number + 1), before=False)
+    return job, calls_in(entries)
 
 
 def _items(
@@ -241,7 +252,7 @@ def _items(
         if page_of(number) != page:
             continue
         if isinstance(entry, CallParts):
-            yield _call_view(parts_without_secrets(entry, secrets))
+            yield _call_view(entry, secrets)
             continue
         line = event_line(entry)
         if line and line != last:
@@ -257,13 +268,25 @@ def _without_texts(call: LinkedCall) -> LinkedCall:
     return replace(empty, candidate=led, rejected=rejected)
 
 
-def _call_view(found: CallParts) -> CallView:
-    places = iter(range(1, 1 + len(found.prompt) + len(found.said)))
-    prompt = tuple(_part_view(part, next(places)) for part in found.prompt)
-    said = tuple(_part_view(part, next(places), answer=part.label != "reasoning") for part in found.said)
+def _call_view(whole: CallParts, secrets: Collection[str]) -> CallView:
+    first = replace(whole, prompt=whole.prompt[:PARTS_OF_A_CALL], said=whole.said[:PARTS_OF_A_CALL])
+    found = parts_without_secrets(first, secrets)
+    prompt = tuple(_part_view(part, place) for place, part in enumerate(found.prompt, 1))
+    said = tuple(
+        _part_view(part, place, answer=part.label != "reasoning")
+        for place, part in enumerate(found.said, 1 + len(whole.prompt))
+    )
     call = found.call
     preview = call.reply or ", ".join(part.detail for part in found.said if part.label == "tool call")
-    return CallView(call, _tokens(call), _FENCE.sub(" ", preview[: 2 * _PREVIEW_CHARS])[:_PREVIEW_CHARS], prompt, said)
+    return CallView(
+        call=call,
+        tokens=_tokens(call),
+        preview=_FENCE.sub(" ", preview[: 2 * _PREVIEW_CHARS])[:_PREVIEW_CHARS],
+        prompt=prompt,
+        said=said,
+        prompt_left_out=len(whole.prompt) - len(prompt),
+        said_left_out=len(whole.said) - len(said),
+    )
 
 
 def _part_view(part: Part, place: int, *, answer: bool = False) -> PartView:
@@ -282,6 +305,20 @@ def _pieces(part: Part, place: int) -> Iterator[PartView]:
         piece = text[begin : begin + WHOLE_PAGE_CHARS]
         detail = f"{part.detail} characters {begin + 1:,} to {begin + len(piece):,} of {len(text):,}".strip()
         yield PartView(replace(part, detail=detail), place, piece, len(piece), open=True)
+
+
+def _sheets(pieces: Sequence[PartView]) -> list[list[PartView]]:
+    """The pages of a call, of bounded length and number of parts each; one without parts, too."""
+    sheets: list[list[PartView]] = [[]]
+    chars = 0
+    for piece in pieces:
+        own = len(piece.text or "")
+        if sheets[-1] and (chars + own > WHOLE_PAGE_CHARS or len(sheets[-1]) >= WHOLE_PAGE_PARTS):
+            sheets.append([])
+            chars = 0
+        sheets[-1].append(piece)
+        chars += own
+    return sheets
 
 
 def _tokens(call: LinkedCall) -> str:

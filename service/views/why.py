@@ -5,7 +5,7 @@ malformed is left out.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ _MOST = 12
 _MOST_LOOPS = 20
 _MOST_RESOURCES = 24
 _MOST_SOURCE_LINES = 5000
+_MOST_OPENINGS = 200
 _PREFIXES = 3  # lines that a build may put before the candidate's own text: torch's header, say
 _OPENING = re.compile(r"(?:\"\"\"|''')")
 _LOOP = re.compile(r"\b(?:for|while|do)\b|#\s*pragma")
@@ -215,7 +216,12 @@ def _line_of_function(name: str, lines: Sequence[str]) -> SourceLine | None:
 def _loops(told: Mapping[str, Any], lines: Sequence[str]) -> tuple[tuple[Loop, ...], int]:
     rows = [row for row in _sequence(told.get("loops")) if isinstance(row, Mapping)][:_MOST_LOOPS]
     places = [_place(row) for row in rows]
-    shifts = {file: _shift([place for f, place in places if f == file], lines) for file, _ in places}
+    openings = [place for place, line in enumerate(lines, 1) if _OPENING.search(line[:2000])][:_MOST_OPENINGS]
+    looping = {place for place, line in enumerate(lines, 1) if _LOOP.search(line[:2000])}
+    shifts = {
+        file: _shift([place for f, place in places if f == file], openings, looping)
+        for file in {file for file, _ in places}
+    }
     found = []
     for row, (file, place) in zip(rows, places, strict=True):
         shift = shifts[file]
@@ -238,17 +244,20 @@ def _place(row: Mapping[str, Any]) -> tuple[str, int]:
     return file, int(line) if line.isascii() and line.isdigit() and len(line) < 8 else 0
 
 
-def _shift(places: Sequence[int], lines: Sequence[str]) -> int | None:
+def _shift(places: Sequence[int], openings: Sequence[int], looping: Container[int]) -> int | None:
     """What to add to a line of a compiled file for the line of the candidate's source that it came from.
 
     The compiled text stands in the source as a string of several lines. A string fits if all of its lines that the
     compiler spoke of hold a loop.
+
+    Args:
+        places: the lines of the compiled file.
+        openings: the lines of the source in which a string may begin.
+        looping: the lines of the source that hold a loop.
     """
-    openings = [place for place, line in enumerate(lines, 1) if _OPENING.search(line[:2000])]
     for prefix in range(1, 1 + _PREFIXES):
         for opening in openings:
-            shifted = [place + opening - prefix for place in places]
-            if all(0 < at <= len(lines) and _LOOP.search(lines[at - 1][:2000]) for at in shifted):
+            if all(place + opening - prefix in looping for place in places):
                 return opening - prefix
     return None
 

@@ -9,7 +9,16 @@ from sqlalchemy import event
 
 from db.accounts.audit import list_audit
 from db.errors import NotInStore
-from db.evaluations.results import find_evaluation, get_evaluation, list_evaluations, list_events, list_llm_calls
+from db.evaluations.results import (
+    count_llm_calls,
+    find_evaluation,
+    get_evaluation,
+    get_llm_calls,
+    list_evaluations,
+    list_events,
+    list_llm_call_heads,
+    list_llm_calls,
+)
 from db.evaluations.tasks import list_current, list_current_heads, list_source_hashes, list_task_counts, list_tasks
 from db.jobs.job_queue import count_open, list_jobs_of_worker, list_queued
 from db.jobs.jobs import list_jobs
@@ -42,6 +51,9 @@ ASKED = {
     "a candidate's pooled figure": lambda session: candidate_figure(session, EVALUATED),
     "a job's newest events": lambda session: list_events(session, 1, after=10),
     "a job's calls": lambda session: list_llm_calls(session, 1),
+    "a job's calls without their texts": lambda session: list_llm_call_heads(session, 1),
+    "the number of a job's calls": lambda session: count_llm_calls(session, 1),
+    "calls": lambda session: get_llm_calls(session, [1, 2]),
     "what was done to something": lambda session: list_audit(session, subject="evaluation/e1", limit=50),
     "the leaderboard board by board": lambda session: leaderboard(session, limit=50),
     "a model's entries": lambda session: leaderboard(session, LeaderboardFilters(model="m"), limit=50),

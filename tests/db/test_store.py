@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -22,9 +23,12 @@ from db.evaluations.results import (
     add_event,
     add_llm_call,
     add_round,
+    count_llm_calls,
     find_evaluation,
     get_evaluation,
+    get_llm_calls,
     list_events,
+    list_llm_call_heads,
     list_llm_calls,
     llm_usage,
     set_advice,
@@ -343,6 +347,11 @@ def test_rounds_events_and_calls_are_kept_in_order(store):
         assert list_events(session, job_id, after=events[1].id) == events[2:]
         assert list_llm_calls(session, job_id)[0] == call
         assert len(list_llm_calls(session, job_id, from_round=2)) == 1
+        heads = list_llm_call_heads(session, job_id)
+        assert next(iter(heads.values())) == replace(call, messages=[], reply="")
+        assert get_llm_calls(session, [*heads][:1]) == {next(iter(heads)): call}
+        assert get_llm_calls(session, [*heads, 999]).keys() == heads.keys()
+        assert (count_llm_calls(session, job_id), count_llm_calls(session, 99)) == (2, 0)
         assert llm_usage(session, job_id) == (0.25, 11, 6)
         assert llm_usage(session, 99) == (0.0, 0, 0)
 

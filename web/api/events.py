@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from db.records import BatchState, EventRecord, JobState
+from service.jobs.memory import MEMORY, without_sources
 from service.submissions.access import Principal
 from service.views.changes import check_batch, check_job, list_past_events
 from service.views.devices import DevicesState
@@ -165,7 +166,8 @@ async def _next_message(queue: asyncio.Queue[Message]) -> Message | Literal["sil
 
 def _event(event: EventRecord) -> str:
     at = None if event.created_at is None else event.created_at.isoformat().replace("+00:00", "Z")
-    data = {"id": event.id, "kind": event.kind, "round": event.round, "data": _shortened(event.data), "at": at}
+    told = _shortened(without_sources(event.data) if event.kind == MEMORY else event.data)
+    data = {"id": event.id, "kind": event.kind, "round": event.round, "data": told, "at": at}
     return f"id: {event.id}\ndata: {json.dumps(data)}\n\n"
 
 

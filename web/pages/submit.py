@@ -181,7 +181,7 @@ def _op(deps: Dependencies, form: FormValues) -> Task:
 
 
 def _options(form: FormValues) -> dict[str, object]:
-    """The options of the job.
+    """The options of the job; fields that are empty are as the server has them.
 
     Raises:
         BadRequest: A number is malformed.
@@ -239,6 +239,7 @@ def _page(
         "submit.html",
         status=status,
         form=form,
+        server=_default_values(deps),
         problem=problem,
         valid=valid,
         wrong_line=line,

@@ -25,7 +25,12 @@ def entries(board, target=CPU, **filters):
 
 def candidates(board, task="starter/op", source="s1"):
     with board.store.read() as session:
-        return list_task_candidates(session, *task.split("/"), source)
+        return list_task_candidates(session, *task.split("/"), source).found
+
+
+def is_cut(board):
+    with board.store.read() as session:
+        return list_task_candidates(session, "starter", "op", "s1").cut
 
 
 def test_targets_are_listed_by_what_is_ranked_on_them(board):
@@ -127,11 +132,41 @@ def test_what_a_task_lists_of_a_candidate_is_what_stands_on_the_leaderboard(boar
 
 
 def test_of_many_candidates_the_newest_are_listed_with_all_their_evaluations(board, monkeypatch):
-    board.add("m", 5.0, candidate="old")
+    board.add("m", 5.0, candidate="best")
+    board.add("m", 4.0, candidate="old")
     board.add("m", 2.0, candidate="new")
     board.add("m", verdict="wrong_output", candidate="newest")
     monkeypatch.setattr(read, "MOST_CANDIDATES", 2)
-    assert [each.hash.strip("x") for each in candidates(board)] == ["new", "newest"]
+    assert [each.hash.strip("x") for each in candidates(board)] == ["best", "new", "newest"]
+    assert is_cut(board)
+    monkeypatch.setattr(read, "MOST_CANDIDATES", 4)
+    assert [each.hash.strip("x") for each in candidates(board)] == ["best", "old", "new", "newest"]
+    assert not is_cut(board)
+
+
+def test_a_candidate_that_many_jobs_wrote_is_counted_once(board, monkeypatch):
+    board.add("m", 1.5, candidate="old")
+    for _ in range(5):
+        board.add("m", 2.0, candidate="same")
+    monkeypatch.setattr(read, "MOST_CANDIDATES", 2)
+    assert [(each.hash.strip("x"), each.evaluations) for each in candidates(board)] == [("same", 5), ("old", 1)]
+    assert not is_cut(board)
+
+
+def test_of_many_evaluations_the_newest_of_each_candidate_count(board, monkeypatch):
+    first = board.add("a", 4.0, candidate="best")
+    for number in range(6):
+        board.add("b", 2.0 + number / 100, candidate="often")
+    board.add("c", candidate="wrong once", verdict="wrong_output")
+    for _ in range(6):
+        board.add("c", 8.0, candidate="wrong once")
+    board.add("a", 4.0, candidate="best")
+    monkeypatch.setattr(read, "MOST_EVALUATIONS", 5)
+    found = {each.hash.strip("x"): each for each in candidates(board)}
+    assert {name: each.evaluations for name, each in found.items()} == {"best": 2, "often": 6, "wrong once": 7}
+    assert (found["best"].job_id, found["best"].model, found["wrong once"].disqualified) == (first, "a", True)
+    assert found["often"].measurements.speedup == 2.05
+    assert is_cut(board)
 
 
 def test_sources_of_one_name_have_their_own_candidates(board):

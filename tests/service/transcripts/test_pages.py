@@ -1,6 +1,10 @@
 """A transcript in pages: what is new in each prompt, bounded, without secrets, and through JSON and back."""
 
+import contextlib
+import gc
 import json
+import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -210,6 +214,48 @@ def test_a_long_part_is_cut_on_the_page_and_whole_on_its_own(made, monkeypatch):
     assert "characters 5,001 to 10,000 of 12,345" in sheets[2].parts[0].part.detail
 
 
+def tool_call(name, arguments):
+    return {"id": "1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+def test_a_reply_of_very_many_parts_is_shown_in_bounded_pages(made):
+    job = made.start("many parts")
+    call(made.journal(job), 1, tool_calls=[tool_call(f"t{number}", {"a": "1\n"}) for number in range(2_000)])
+    (shown,) = [
+        item for item in transcript_view(made.store, job, page=1, secrets=()).items if isinstance(item, CallView)
+    ]
+    assert (len(shown.said), shown.said_left_out, shown.prompt_left_out) == (100, 3_901, 0)
+    first = whole_call_view(made.store, job, 1, page=1, secrets=())
+    sheets = [whole_call_view(made.store, job, 1, page=page, secrets=()).parts for page in range(1, first.pages + 1)]
+    assert max(map(len, sheets)) == views.WHOLE_PAGE_PARTS
+    parts = [part for sheet in sheets for part in sheet]
+    assert len(parts) == 2 + 1 + 4_000
+    assert [part.place for part in parts] == list(range(1, 4_004))
+
+
+def test_of_very_many_files_in_a_tool_call_the_first_stand_apart(made):
+    job = made.start("many files")
+    files = {"l" * 100: "\n"} | {f"k{number}": f"{number}\n" for number in range(50_000)}
+    call(made.journal(job), 1, tool_calls=[tool_call("write", files)])
+    began = time.perf_counter()
+    whole_call_view(made.store, job, 1, page=1, secrets=())
+    transcript_view(made.store, job, page=1, secrets=())
+    assert time.perf_counter() - began < 8  # half a second where nothing else runs
+    others, *apart = whole_parts(calls_in(read_transcript(made.store, job))[0])[3:]
+    assert [(part.label, part.text) for part in apart] == [(f"k{number}", f"{number}\n") for number in range(7)]
+    assert json.loads(others.text) == {
+        key: text for key, text in files.items() if key not in {f"k{n}" for n in range(7)}
+    }
+
+
+def test_a_long_name_counts_as_text_of_its_page(made, monkeypatch):
+    job = made.start("long names")
+    for number in (1, 2):
+        call(made.journal(job), number, tool_calls=[tool_call("n" * 1_000, {})])
+    monkeypatch.setattr(pages, "MAX_PAGE_CHARS", 1_000)
+    assert numbers(read(made, job).entries) == [1]
+
+
 def test_parts_that_all_prompts_have_are_folded(made):
     job = long_job(made, 1)
     (shown,) = [
@@ -228,6 +274,51 @@ def test_a_candidate_leads_to_the_call_that_it_is_from(made):
     digest = made.candidates[job][1]
     assert call_that_wrote(made.store, job, digest) == 1
     assert call_that_wrote(made.store, job, candidate_hash("another")) is None
+
+
+@contextlib.contextmanager
+def at_most_mb(most):
+    """Python holds no more at once within."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_only_the_texts_that_are_shown_are_read(made):
+    job = made.start("long")
+    record, said = made.journal(job), []
+    for number in range(1, 42):  # a conversation: each prompt holds all before it
+        said.append({"role": "tool", "content": f"{number}" + "x" * 60_000})
+        call(record, number, messages=list(said))
+    with at_most_mb(2):
+        assert call_that_wrote(made.store, job, candidate_hash("none")) is None
+    with at_most_mb(12):
+        assert whole_call_view(made.store, job, 9, page=3, secrets=()).parts[2].text == said[8]["content"]
+        assert len(calls_in([entry.call for entry in read(made, job, after=8, limit=1).entries])) == 1
+    with at_most_mb(20):
+        last = transcript_view(made.store, job, page=3, secrets=())
+    (shown,) = [item for item in last.items if isinstance(item, CallView)]
+    assert [(part.part.label, part.part.detail, part.chars) for part in shown.prompt] == [
+        ("as before", "its first 40 messages", 0), ("tool", "", 60_002)
+    ]  # fmt: skip
+    assert [line.call.number for line in last.contents] == [*range(1, 42)]
+
+
+def test_what_is_new_is_new_against_the_last_call_of_each_role_however_long_ago(made):
+    job = made.start("two roles")
+    record = made.journal(job)
+    call(record, 1, role="judge")
+    for number in range(2, CALLS_A_PAGE + 2):
+        call(record, number)
+    call(record, CALLS_A_PAGE + 2, role="judge")
+    whole = [entry for entry in in_parts(read_transcript(made.store, job)) if isinstance(entry, CallParts)]
+    shown = [item for item in transcript_view(made.store, job, page=2, secrets=()).items if isinstance(item, CallView)]
+    assert [tuple(part.part for part in item.prompt) for item in shown] == [each.prompt for each in whole[-2:]]
+    assert ("as before", "system") in [(part.label, part.detail) for part in whole[-1].prompt]
 
 
 def test_a_call_that_is_under_way_is_told(made):

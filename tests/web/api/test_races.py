@@ -1,9 +1,13 @@
 """Requests that arrive at the same moment, on both databases: one job for one key, and no more than a quota allows."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from db.locks import lock_job, lock_name
+from db.records import JobStatus
+from db.tables import JobRow
 from service.settings import load_settings
 from tests.support.web_application import OP, Web, add_done_job, events_of
 
@@ -52,6 +56,21 @@ def test_a_quota_holds_when_batches_are_resumed_at_once(web):
     answers = all_at_once(lambda: web.client(tokens.pop()).post(f"{API}/batches/{batches.pop()}/resume"))
     assert sorted(answer.status_code for answer in answers) == [200] + [403] * (AT_ONCE - 1)
     assert len(client.get(f"{API}/jobs?status=queued").json()["jobs"]) == 2
+
+
+def test_a_job_that_is_resumed_takes_the_quota_before_the_job_as_a_batch_does(web):
+    job = add_done_job(web.store)
+    with web.store.write() as session:
+        row = session.get_one(JobRow, job)
+        row.user, row.status = "ada", JobStatus.INTERRUPTED.value
+    client = web.client(web.token("submitter", "ada", max_jobs=3))
+    with ThreadPoolExecutor(1) as pool:
+        with web.store.write() as session:
+            lock_name(session, "quota", "ada")
+            resumed = pool.submit(client.post, f"{API}/jobs/{job}/resume")
+            time.sleep(0.5)  # it waits for the quota
+            lock_job(session, job)
+        assert resumed.result().status_code == 200
 
 
 def test_everything_is_read_on_both_databases(web):

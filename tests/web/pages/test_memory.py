@@ -48,11 +48,23 @@ def test_what_was_retracted_since_is_marked(told):
     assert web.client().get(f"/api/v1/jobs/{job_id}").json()["memory"]["retracted"] == [f"evaluation-{source}-1"]
 
 
+def test_the_sources_of_the_kernels_are_given_to_nobody(told):
+    web, job_id, source, memory = told
+    (kernel,) = memory.kernels
+    with web.store.write() as session:
+        results.add_event(session, job_id, "memory", 0, {"kernels": "malformed"})
+    for path in ("", "/events", "/transcript"):
+        text = web.client().get(f"/api/v1/jobs/{job_id}{path}").text
+        assert kernel.source not in text
+        assert kernel.candidate_hash in text and f"evaluation-{source}-1" in text
+
+
 def test_the_api_gives_it_as_it_was_told_and_a_client_reads_it_back(told):
     web, job_id, _, memory = told
     found = web.client().get(f"/api/v1/jobs/{job_id}").json()
     assert found["job"]["options"]["memory"] == "similar"
-    assert ToldMemory.from_json(found["memory"]) == ToldMemory(memory)
+    kernels = tuple(replace(each, source="") for each in memory.kernels)
+    assert ToldMemory.from_json(found["memory"]) == ToldMemory(replace(memory, kernels=kernels))
 
 
 def test_a_job_that_was_told_nothing_says_so(tmp_path):

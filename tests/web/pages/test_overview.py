@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
@@ -144,6 +145,37 @@ def test_speedups_over_torch_compile_are_shown_where_they_are_asked_for(board):
     board.add("m", 9.0, figures={"speedup_compile": 1.3, "speedup_compile_low": 1.2, "speedup_compile_high": 1.4})
     (row,) = seen(board, over="compile").rows
     assert (row.cells[0].ratio.value, row.cells[0].ratio.low) == (1.3, 1.2)
+
+
+def test_a_kernel_that_is_not_measured_over_torch_compile_is_no_failure(board, client):
+    written(board, board.add("a", 9.0, task="s/t0", figures={"speedup_compile": 4.0}), "2026-01-01")
+    board.add("a", 3.0, task="s/t1", figures={"speedup_compile": None})
+    board.add("b", 8.0, task="s/t0", figures={"speedup_compile": None})
+    board.add("b", verdict="crashed", task="s/t2")
+    board.add("c", 8.0, task="s/t1", figures={"speedup_compile": None})
+    found = seen(board, over="compile")
+    assert [(line.model, line.tried, line.ranked, line.mean) for line in found.models] == [
+        ("a", 1, 1, 4.0), ("b", 1, 0, 1.0), ("c", 0, 0, None)
+    ]  # fmt: skip
+    assert (found.tasks, found.solved, found.unmeasured, found.best_mean) == (3, 1, 1, 4.0)
+    assert [each.mean for each in found.progress] == [pytest.approx(2.0)]
+    assert [cell and cell.words for cell in found.rows[1].cells] == [
+        "not over torch.compile", None, "not over torch.compile"
+    ]  # fmt: skip
+    text = client.get("/?over=compile").text
+    assert "Not measured over torch.compile" in text and "on the 2 tasks that are measured" in text
+    assert seen(board).unmeasured == 0 and "on all 3 tasks" in client.get("/").text
+
+
+def test_ranks_are_over_eager_and_shown_beside_such_speedups_alone(board, client):
+    board.add("a", 9.0, figures={"speedup_compile": 1.1})
+    board.add("b", 3.0, figures={"speedup_compile": 2.0})
+    found = seen(board, over="compile")
+    assert [line.first for line in found.models] == [None, None]
+    assert not any(cell.best for row in found.rows for cell in row.cells)
+    eager, over_compile = client.get("/").text, client.get("/?over=compile").text
+    for words in ("★", ">First<", "; rank 1", 'data-label="First"'):
+        assert words in eager and words not in over_compile
 
 
 def test_progress_counts_the_kernels_that_stand_from_the_day_that_they_were_written(board):
@@ -369,6 +401,16 @@ def test_loops_that_are_not_vectorised_say_why_beside_their_line(profiled):
         (False, "not vectorized", 3), (True, "vectors by its own intrinsics", 5)
     ]  # fmt: skip
     assert any("1 of 2 loops" in each and "no vector form" in each for each in found.sentences)
+
+
+def test_a_source_of_nothing_but_strings_and_loops_takes_no_longer(profiled):
+    record, view = told(profiled)
+    loops = [{"at": f"main.cpp:{place}"} for place in (*range(1, 20), 9_000_000)]
+    source = '"""for\n' * 5_000
+    began = time.perf_counter()
+    found = why(with_profile(record, detail={"vectorization": {"loops": loops}}), view, source)
+    assert time.perf_counter() - began < 2  # a twentieth of a second where nothing else runs
+    assert [loop.line for loop in found.loops] == [None] * 20
 
 
 def test_a_line_that_cannot_be_found_is_not_shown(profiled):

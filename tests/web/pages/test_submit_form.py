@@ -1,5 +1,6 @@
 """The form that submits: all that a job can be asked for, and only what goes together."""
 
+import html
 import itertools
 import json
 
@@ -63,6 +64,26 @@ def test_what_is_left_empty_is_as_the_server_has_it(client, deps):
         job = get_job(session, int(answer.headers["location"].rpartition("/")[2]))
     assert [job.options[name] for name in empty if name != "domain"] == [None] * 6
     assert job.task.ref == "local/relu"
+
+
+def test_an_empty_field_says_what_the_server_has_for_it(isolated_settings):
+    plain, own = load_settings(), load_settings(
+        seed="compiler", judge_model="openai/other", budget_usd=2.5, budget_s=600, budget_tokens=50_000,
+        budget_evaluations=9,
+    )  # fmt: skip
+    store = open_store(plain)
+    pages = [TestClient(create_app(Dependencies(each, store)), base_url=LOCAL).get("/submit") for each in (plain, own)]
+    store.close()
+    without, given = (html.unescape(each.text) for each in pages)
+    assert '<option value="">by the model</option>' in without and 'placeholder="the same"' in without
+    assert '<option value="">the server\'s: by the compiler</option>' in given and "by the model" not in given
+    for name, value in (
+        ("judge_model", "openai/other"), ("budget_usd", "2.5"), ("budget_s", "600"), ("budget_tokens", "50000"),
+        ("budget_evaluations", "9"),
+    ):  # fmt: skip
+        field = f'name="{name}"'
+        assert f'placeholder="the server\'s: {value}"' in given.partition(field)[2].partition(">")[0]
+        assert "the server's" not in without.partition(field)[2].partition(">")[0]
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,20 @@ def test_the_page_of_a_hostile_call_shows_it_whole_and_as_text(made, client):
     assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x1b]", page)
 
 
+def test_a_page_says_how_many_parts_of_a_call_it_leaves_out(made, client):
+    job = made.start("many parts")
+    data = {
+        "key": "1", "attempt": 1, "model": "m", "role": "coder", "purpose": "write", "prompt_tokens": 9,
+        "completion_tokens": 9, "cost_usd": 0.1, "latency_s": 1.0, "attempts": 1, "truncated": False, "messages": [],
+        "reply": "", "reasoning": "", "reasoning_tokens": None,
+        "tool_calls": [{"function": {"name": f"t{number}", "arguments": "{}"}} for number in range(1_300)],
+    }  # fmt: skip
+    made.journal(job)(Event("llm_call", 1, data))
+    page = client.get(f"/jobs/{job}/transcript").text
+    assert f'<a href="/jobs/{job}/transcript/1">1,201 more parts, in the whole call</a>' in page
+    assert "page 1 of 3" in client.get(f"/jobs/{job}/transcript/1").text
+
+
 def test_a_transcript_is_for_those_who_may_see_the_job(tmp_path):
     with opened(tmp_path, login=True) as web:
         job = ended(seeded_store.Seeded(web.store))
@@ -168,6 +182,18 @@ def test_the_page_of_a_job_that_ended_on_a_limit_has_a_form_for_more(made, clien
         assert answer.status_code == status, value
     with made.store.read() as session:
         assert jobs.get_job(session, job).options["rounds"] == 9
+
+
+def test_limits_are_told_to_the_last_digit(made, client):
+    job = made.start("cut short", budget_tokens=1_234_567, budget_s=36_000, budget_evaluations=12_345)
+    made.end(job, JobStatus.FAILED, "process_died")
+    page = client.get(f"/jobs/{job}").text
+    for name, present, used in (
+        ("budget_usd", "$2.00", "$0"), ("budget_tokens", "1,234,567", "0"), ("budget_s", "36,000", "0"),
+        ("budget_evaluations", "12,345", "0"),
+    ):  # fmt: skip
+        field = page.partition(f'id="more-{name}"')[2].partition("</p>")[0]
+        assert f'placeholder="more than {present}"' in field and f"{used} of {present} used" in field
 
 
 @pytest.mark.parametrize("reason", ["plateau", "judge"])

@@ -321,7 +321,7 @@ class JobWhole(BaseModel):
     )
     memory: dict[str, Any] = Field(
         description="What the job was told of earlier ones: `mode`, `kernels` and `lessons`, each with the ids of its"
-        " evaluations, and which of these were `retracted` since."
+        " evaluations, and which of these were `retracted` since. The sources of the kernels are left out."
     )
 
     @classmethod

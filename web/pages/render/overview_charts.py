@@ -122,10 +122,14 @@ def distribution(bins: Sequence[Bin]) -> Distribution | None:
 
 def costs(models: Sequence[ModelLine]) -> Costs | None:
     """The mean speedup of each model by its dollars a kernel; None if no model has known costs."""
-    known = [(line, dollars) for line in models if (dollars := line.usd_per_task) is not None]
+    known = [
+        (line, line.mean, dollars)
+        for line in models
+        if line.mean is not None and (dollars := line.usd_per_task) is not None
+    ]
     if not known:
         return None
-    paid = [math.log10(max(dollars, _LEAST_DOLLARS)) for _, dollars in known if dollars > 0]
+    paid = [math.log10(max(dollars, _LEAST_DOLLARS)) for _, _, dollars in known if dollars > 0]
     any_free = len(paid) < len(known)
     left = LEFT + (44 if any_free else 14)
     low, high = (min(paid), max(paid)) if paid else (0.0, 0.0)
@@ -137,11 +141,11 @@ def costs(models: Sequence[ModelLine]) -> Costs | None:
             return LEFT + 20
         return left + (math.log10(max(dollars, _LEAST_DOLLARS)) - low) / (high - low) * (WIDTH - RIGHT - 14 - left)
 
-    y, y_ticks = _ratio_axis([line.mean for line, _ in known])
+    y, y_ticks = _ratio_axis([mean for _, mean, _ in known])
     dots: list[Dot] = []
-    for line, dollars in known:
-        at, up = _r(x(dollars)), y(line.mean)
-        label = f"{line.model[:60]}: {line.mean:.2f}×, {_dollars(dollars)} a kernel"
+    for line, mean, dollars in known:
+        at, up = _r(x(dollars)), y(mean)
+        label = f"{line.model[:60]}: {mean:.2f}×, {_dollars(dollars)} a kernel"
         dots.append(Dot(at, up, *_free_place(at, up, dots), line.number, label))
     x_ticks = [Tick(_r(x(value)), _dollars(value)) for value in _amounts(low, high)] if paid else []
     return Costs(tuple(dots), tuple(x_ticks), y_ticks, free)
