@@ -4,7 +4,7 @@ from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from service.batches.manage import compare_batches, list_batches
 from service.batches.results import Baseline
@@ -33,7 +33,8 @@ def list_(request: Request, deps: Deps, _: Viewer, before: Before = None) -> HTM
 
 
 Over = Annotated[str, Query(max_length=20)]
-Against = Annotated[int | None, BeforeValidator(lambda given: given or None), Query(ge=1, le=MAX_ID)]  # "": none chosen
+_Known = Annotated[int, Field(ge=1, le=MAX_ID)]
+Against = Annotated[_Known | None, BeforeValidator(lambda given: given or None), Query()]  # "": none chosen
 
 
 @router.get("/{batch_id}")
