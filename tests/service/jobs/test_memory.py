@@ -10,7 +10,8 @@ from agents.prompting.sections import parse
 from agents.protocols import ModelUnavailable
 from evaluator.platforms import load_platform
 from service.audit import restore_evaluation, retract_evaluation
-from service.batches.export import batch_json, csv_text, kernelbench_json
+from service.batches.export import batch_json, csv_text
+from service.batches.forms import kernelbench_form
 from service.batches.manage import show_batch, start_batch
 from service.batches.spec import make_spec
 from service.cancellation import CancelToken
@@ -322,4 +323,4 @@ def test_batches_are_told_nothing_unless_their_spec_says_so(world):
     assert memory == "similar"
     assert batch_json(details)["memory"] == "similar" and "similar" in csv_text(details)
     assert batch_json(details)["jobs"][0]["memory"] == "similar"
-    assert kernelbench_json(details) == {}, "no job has ended yet"
+    assert kernelbench_form(details).eval_results == {}, "no job has ended yet"
