@@ -32,6 +32,7 @@ from db.records import JudgedRecord, RankedKernel
 from db.types import utc_now
 from tasks.likeness import Traits, likeness, rarity, traits_of
 from tasks.outcomes import Verdict, clock_of, is_reliable
+from tasks.restrict import split_ref
 from tasks.task import LOCAL_SUITE, REGION_SUITE, Task
 
 MEMORY = "memory"
@@ -151,7 +152,7 @@ class _Ops:
 
 
 def _may_show(kernel: RankedKernel, user: str) -> bool:
-    return kernel.user == user or kernel.suite not in _OWN_SUITES
+    return kernel.user == user or split_ref(kernel.suite)[0] not in _OWN_SUITES
 
 
 def _kernels(session: Session, ranked: Sequence[RankedKernel], ops: _Ops, device: str) -> tuple[KnownKernel, ...]:

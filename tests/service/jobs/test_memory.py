@@ -25,7 +25,8 @@ from service.jobs.query import get_job, read_events, show_job
 from service.jobs.spec import prompts_of
 from service.settings import load_settings
 from service.views.jobs import job_view
-from tasks.task import Task
+from tasks.restrict import restrict
+from tasks.task import REGION_SUITE, Task
 from tests.fakes import ScriptedLLM, fenced
 from tests.support.boards import Board
 from tests.support.killable_jobs import QuickContext, Sandbox
@@ -176,6 +177,9 @@ def test_kernels_for_ops_of_other_users_are_told_to_nobody_else(world):
     assert set(world.kernels(user="ada")) == {"e1", "e2"}
     world.proven("suite/shared", user="ada", speedup=2.0, name="c")
     assert world.kernels(user="bob") == ["e3"]
+    region = restrict(Task("model.r02", SIMILAR.replace("+ 1", "- x"), suite=REGION_SUITE), "finite")
+    world.proven(region.id, region.source, user="ada", name="d")
+    assert world.kernels(user="bob") == ["e3"], "nor those for some of its inputs"
 
 
 def test_figures_that_are_counted_are_told_as_such(world):
