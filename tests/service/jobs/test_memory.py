@@ -140,6 +140,21 @@ def test_kernels_for_the_op_itself_are_told_only_where_they_are_asked_for(world)
     assert world.recall(MemoryMode.OFF) is NO_MEMORY
 
 
+@pytest.mark.parametrize("task", ["one/19_Op", "two-fit256MB.finite/OP", "three/007_op"])
+def test_the_same_op_of_another_suite_is_not_told_though_its_code_differs(world, task):
+    world.proven(task, SIMILAR, name="a copy")
+    world.trials(1.3, 1.4, task=task, source=SIMILAR)
+    assert not world.recall()
+    assert world.kernels(mode=MemoryMode.ALL) == ["e1"] and len(world.recall(MemoryMode.ALL).lessons) == 1
+    assert not world.recall(MemoryMode.ALL).kernels[0].same_op, "its code differs"
+
+
+def test_names_that_users_give_their_own_ops_say_nothing(world):
+    world.proven("local/op", SIMILAR)
+    world.proven("suite/op_2", OP.replace("* 2", "* 2 - x.mean()"), name="another name")
+    assert set(world.kernels()) == {"e1", "e2"}
+
+
 @pytest.mark.parametrize(
     "values",
     [
