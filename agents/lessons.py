@@ -137,7 +137,10 @@ def _measured(
 def _refused(
     judged: Sequence[JudgedCandidate], passed: Iterable[JudgedCandidate], describe: Callable[[str], str]
 ) -> Iterable[KnownLesson]:
-    """Features that candidates were refused with which, without them, were right in the same job."""
+    """Features that candidates were refused with which, without them, were right in the same job.
+
+    Where any candidate of a job was right with a feature, that job accuses it of nothing.
+    """
     right: dict[int, set[frozenset[str]]] = defaultdict(set)
     for each in passed:
         right[each.job_id].add(each.features)
@@ -145,7 +148,8 @@ def _refused(
     for each in judged:
         if each.verdict in REFUSED:
             for feature in each.features:
-                if each.features - {feature} in right[each.job_id] and each.features not in right[each.job_id]:
+                own = right[each.job_id]
+                if each.features - {feature} in own and not any(feature in features for features in own):
                     refused[feature].setdefault(each.job_id, each)
     for feature, jobs in refused.items():
         held = {

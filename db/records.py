@@ -397,7 +397,12 @@ class BatchState:
 
 @dataclass(frozen=True)
 class BestEvaluation:
-    """The evaluation of the best candidate of a job in a batch. `provenance` is that of the evaluator's result."""
+    """The evaluation of the best candidate of a job in a batch.
+
+    Attributes:
+        refuted: whether any evaluation of the candidate on this task and platform found it wrong.
+        provenance: that of the evaluator's result.
+    """
 
     id: str
     verdict: str
@@ -416,7 +421,13 @@ class BestEvaluation:
     eager_ms: float | None
     compile_ms: float | None
     roofline_fraction: float | None
+    refuted: bool = False
     provenance: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    @property
+    def stands(self) -> bool:
+        """Whether the candidate is right by all that counts: this was not taken back, and none found it wrong."""
+        return not self.retracted and not self.refuted
 
 
 # The leaderboard

@@ -60,7 +60,13 @@ class CountingHandler(logging.StreamHandler[TextIO]):
         self._known: dict[tuple[object, ...], _Repeated] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write or count a record."""
+        """Write or count a record. One that cannot be written is reported as `logging` does, and raises nothing."""
+        try:
+            self._emit(record)
+        except Exception:
+            self.handleError(record)
+
+    def _emit(self, record: logging.LogRecord) -> None:
         now = self._clock()
         self._write_counts(now)
         if record.levelno < logging.WARNING:

@@ -76,5 +76,6 @@ def _check(content: dict[str, Any]) -> TaskCheck:
         parameters=tuple(content["parameters"]),
         eager_ms=content["eager_ms"],
         memory_mb=content["memory_mb"],
+        need_mb=content["need_mb"],
         cost_s=content["cost_s"],
     )

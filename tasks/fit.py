@@ -51,6 +51,8 @@ MAX_STEPS = 60
 
 _MAX_VALUE = 1 << 48
 _MAX_CONSTANTS = 200
+_MAX_SIZES = 64  # of one tensor, with the tuples and names that stand for them
+_MAX_DEPTH = 16  # of an expression that is a number
 _LIMIT = re.compile(r"([1-9][0-9]{0,6})(MB|MiB|GB|GiB)")
 _UNITS = {"MB": 10**6, "MiB": 1 << 20, "GB": 10**9, "GiB": 1 << 30}
 _FACTORIES = frozenset({"rand", "randn", "randint", "zeros", "ones", "empty", "full", "normal"})
@@ -325,7 +327,7 @@ class _File:
                 continue
             if node.func.attr not in _FACTORIES:
                 continue
-            sizes = list(self._sizes(node))
+            sizes = self._sizes(node)
             if not sizes:
                 continue
             name = sizes[0].id if isinstance(sizes[0], ast.Name) else ""
@@ -334,29 +336,28 @@ class _File:
             later.update(each.id for each in sizes[1:] if isinstance(each, ast.Name))
         return set() if first is None else first - later
 
-    def _sizes(self, call: ast.Call, depth: int = 4) -> Iterator[ast.expr]:
+    def _sizes(self, call: ast.Call) -> list[ast.expr]:
         """The sizes that a tensor is made with, as far as they can be told apart."""
         arguments = list(call.args) + [each.value for each in call.keywords if each.arg == "size"]
         assert isinstance(call.func, ast.Attribute)
         if call.func.attr in ("randint", "full", "normal"):
             arguments = [each for each in arguments if isinstance(each, ast.Tuple | ast.List)]
-        for each in arguments:
-            yield from self._parts(each, depth)
-
-    def _parts(self, value: ast.expr, depth: int) -> Iterator[ast.expr]:
-        if isinstance(value, ast.Starred):
-            yield from self._parts(value.value, depth)
-        elif isinstance(value, ast.Tuple | ast.List):
-            for each in value.elts:
-                yield from self._parts(each, depth)
-        elif (
-            isinstance(value, ast.Name)
-            and depth
-            and isinstance(self.values.get(value.id), ast.Tuple | ast.List | ast.Name)
-        ):
-            yield from self._parts(self.values[value.id], depth - 1)
-        else:
-            yield value
+        found: list[ast.expr] = []
+        waiting = arguments[:_MAX_SIZES][::-1]
+        for _ in range(_MAX_SIZES):  # a tuple of names may stand for tuples of names, and so on
+            if not waiting:
+                break
+            each = waiting.pop()
+            known = self.values.get(each.id) if isinstance(each, ast.Name) else None
+            if isinstance(each, ast.Starred):
+                waiting.append(each.value)
+            elif isinstance(each, ast.Tuple | ast.List):
+                waiting += each.elts[:_MAX_SIZES][::-1]
+            elif isinstance(known, ast.Tuple | ast.List | ast.Name):
+                waiting.append(known)
+            else:
+                found.append(each)
+        return found
 
     def _role(self, names: frozenset[str], others: set[str], batch: set[str]) -> str:
         if names & others:
@@ -388,13 +389,13 @@ def _bound(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
 
 
-def _number(value: ast.expr) -> int | None:
+def _number(value: ast.expr, depth: int = 0) -> int | None:
     """The value of an integer that is written as numbers, their products, sums, differences, quotients and powers."""
     if isinstance(value, ast.Constant):
         return value.value if type(value.value) is int and abs(value.value) < _MAX_VALUE else None
-    if not isinstance(value, ast.BinOp):
+    if not isinstance(value, ast.BinOp) or depth == _MAX_DEPTH:
         return None
-    left, right = _number(value.left), _number(value.right)
+    left, right = _number(value.left, depth + 1), _number(value.right, depth + 1)
     if left is None or right is None:
         return None
     result: int | None = None

@@ -6,11 +6,13 @@ Nothing is executed. Sources are hostile, so each function reads a source once, 
 import ast
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks import syntax
+from tasks.tvm_kernel import CONSTANT
 
 MAX_ELEMENTS = 2**62
 OTHER_DTYPE = 0.8  # factor on the likeness of ops of different dtypes
@@ -20,6 +22,9 @@ _MAKERS = ("get_inputs", "get_init_inputs", "get_input_groups")
 _FACTORIES = frozenset({"rand", "randn", "randint", "empty", "zeros", "ones", "full", "arange"})
 _ARITHMETIC = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow"}
 _LEAST_WEIGHT = 0.25
+_C_CALL = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]{0,63})[ \t]*\(")
+_C_NUMBER = re.compile(r"\b[0-9](?:[eE][+-]|[A-Za-z0-9_.])*")
+_C_WORDS = frozenset({"for", "if", "while", "switch", "return", "sizeof", "default_function_kernel"})
 # Calls that arrange a module or the view of a tensor and compute nothing.
 _BOOKKEEPING = frozenset(
     (
@@ -38,10 +43,11 @@ class Traits:
 
     Attributes:
         operators: the operators that it calls, as `operators_of`, and the arithmetic of its code, without bookkeeping.
+            Of an op whose reference is a kernel in C, the functions that the kernel calls.
         dtype: the op's.
         elements: of all inputs together; None: only running the op would tell.
-        code: a digest of its code without numbers, comments and the making of inputs. Ops that share it are one op with
-            other sizes.
+        code: a digest of its code without numbers, comments and the making of inputs, and of its kernel in C without
+            numbers. Ops that share it are one op with other sizes.
     """
 
     operators: frozenset[str]
@@ -64,9 +70,13 @@ def traits_of(source: str, dtype: str) -> Traits:
     """The traits of an op."""
     tree = _tree(source)
     if tree is None:
-        return Traits(frozenset(), dtype, None, hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest())
+        return Traits(frozenset(), dtype, None, _digest(source))
     defined = {node.name.lower().rstrip("_") for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     called = _called(tree, of_self=False) - defined - _BOOKKEEPING
+    kernel = _c_kernel(tree)
+    if kernel is not None:
+        elements, code = _elements(tree), f"{_code(tree)} {_C_NUMBER.sub('0', kernel)}"
+        return Traits(_c_functions(kernel), dtype, elements, _digest(code))
     # The forms of one operator differ in this: nn.LayerNorm, F.layer_norm, aten.native_layer_norm.
     operators = frozenset({name.replace("_", "").removeprefix("native") for name in called} | _arithmetic(tree))
     return Traits(operators, dtype, _elements(tree), _code(tree))
@@ -249,4 +259,23 @@ def _code(tree: ast.Module) -> str:
         text = "\n".join(ast.dump(_WithoutNumbers().visit(model)) for model in _models(tree))
     except RecursionError:  # nested too deeply to be written out
         text = repr([type(node).__name__ for node in ast.walk(tree)])
+    return _digest(text)
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _c_kernel(tree: ast.Module) -> str | None:
+    """The kernel in C that is an op's reference, where the op is one of those (`tasks.tvm_kernel`)."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == CONSTANT for to in node.targets):
+            value = node.value
+            return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+    return None
+
+
+def _c_functions(kernel: str) -> frozenset[str]:
+    """The functions that C calls, by their names for double: `exp` of `expf(x)`."""
+    called = {name.lower() for name in _C_CALL.findall(kernel)} - _C_WORDS
+    return frozenset(name if name == "erf" else name.removesuffix("f") for name in called)

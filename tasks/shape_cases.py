@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks import syntax
 from tasks.edit import replaced, unix_lines
 from tasks.metadata import DTYPES
 from tasks.parse import parse
@@ -126,8 +127,16 @@ def read_cases(data: bytes, where: str) -> tuple[str, ...]:
 
 def cases_of(source: str) -> tuple[str, ...]:
     """The cases that `with_cases` has written into a task's source; none for any other task."""
-    _, found, listed = source.rpartition(_HEAD)
-    return tuple(ast.literal_eval(f"[{listed.partition(_END)[0]}]")) if found else ()
+    _, found, listed = source.rpartition(_FUNCTIONS + _HEAD)
+    if not found:
+        return ()
+    try:
+        cases = ast.literal_eval(syntax.parse(f"({listed.partition(_END)[0]})").body[0].value)  # type: ignore[attr-defined]
+        for case in cases:
+            _check_case(json.loads(case))
+    except (SyntaxError, ValueError, TypeError, AttributeError, IndexError, RecursionError, MemoryError):
+        return ()  # a foreign file, which only looks like this
+    return tuple(map(str, cases))
 
 
 def with_other_cases(source: str, cases: Sequence[str]) -> str:

@@ -153,7 +153,10 @@ def read_parameters(c_code: str, ir_code: str) -> tuple[Parameter, ...]:
     types, buffers = dict(_c_parameters(c_code)), _buffers(ir_code)
     names = {name for name, _, _ in buffers}
     of_c = _uses(c_code[c_code.index("{") :], set(types))
-    of_ir = _uses(ir_code[ir_code.index("def main(") :].partition("):\n")[2], names)
+    _, main, rest = ir_code.partition("def main(")
+    if not main:
+        raise _Unusable("its intermediate code does not write `def main(`")
+    of_ir = _uses(rest.partition("):\n")[2], names)
     if [len(group) for group in of_c] != [len(group) for group in of_ir] or sum(map(len, of_c)) != len(types):
         raise _Unusable("its C uses other parameters than its intermediate code")
     in_c = dict(zip(of_ir[0] + of_ir[1], of_c[0] + of_c[1], strict=True))

@@ -386,9 +386,12 @@ def _watched(source: Iterator[Any], progress: StreamProgress, parts: _StreamedPa
 def _last_usage(source: Iterator[Any], progress: StreamProgress) -> Any:
     """The usage that the rest of a stream ends with, if it ends within `USAGE_WITHIN_S`; else None.
 
+    Of a stream that breaks off the last usage is not the final one: some providers send it as it grows.
+
     Its events are read in another thread, which the caller ends by closing the stream: the next one may never come.
     """
     found: list[Any] = []
+    ended = threading.Event()
 
     def read() -> None:
         with contextlib.suppress(Exception):  # it was closed, or broke; both end the thread
@@ -396,11 +399,12 @@ def _last_usage(source: Iterator[Any], progress: StreamProgress) -> Any:
                 progress.count_event()
                 if (usage := getattr(event, "usage", None)) is not None:
                     found.append(usage)
+            ended.set()
 
     thread = threading.Thread(target=read, name="rest of a reply", daemon=True)
     thread.start()
     thread.join(USAGE_WITHIN_S)
-    return found[-1] if found and not thread.is_alive() else None
+    return found[-1] if found and ended.is_set() else None
 
 
 def _finish_reason(stream: Any) -> str | None:

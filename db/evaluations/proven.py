@@ -4,6 +4,7 @@ Both are read when a job begins and follow the store: what was retracted, refuse
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import func, or_, select, tuple_
@@ -105,12 +106,23 @@ def list_sources(
     return found
 
 
-def list_task_sources(session: Session, task_ids: Collection[int]) -> Mapping[int, tuple[str, str]]:
-    """The sources and dtypes of tasks, by id."""
-    found: dict[int, tuple[str, str]] = {}
+@dataclass(frozen=True)
+class TaskSource:
+    """What is read of a task to tell which op it is."""
+
+    suite: str
+    name: str
+    source: str
+    dtype: str
+
+
+def list_task_sources(session: Session, task_ids: Collection[int]) -> Mapping[int, TaskSource]:
+    """The sources of tasks with what names them, by id."""
+    found: dict[int, TaskSource] = {}
     for some in _parts(sorted(task_ids)):
-        query = select(TaskRow.id, TaskRow.source, TaskRow.dtype).where(TaskRow.id.in_(some))
-        found |= {row.id: (row.source, row.dtype) for row in session.execute(query)}
+        query = select(TaskRow.id, TaskRow.suite, TaskRow.name, TaskRow.source, TaskRow.dtype)
+        for row in session.execute(query.where(TaskRow.id.in_(some))):
+            found[row.id] = TaskSource(row.suite, row.name, row.source, row.dtype)
     return found
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 
-from sqlalchemy import Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm import Session, aliased, defer
 
 from db.errors import NotInStore
 from db.leaderboard.standings import update_entries
@@ -24,7 +24,7 @@ from db.records import (
 )
 from db.tables import CandidateRow, EvaluationRow, EventRow, JobRow, LlmCallRow, RoundRow
 from db.types import clean_json
-from tasks.outcomes import Verdict
+from tasks.outcomes import DISQUALIFYING, GIVEN_WEIGHTS, Verdict
 
 _JOBS_A_QUERY = 200
 _EVENTS_A_QUERY = 2000
@@ -422,6 +422,36 @@ def list_newest_best(
         .limit(limit)
     )
     return [(job_id, evaluation_id, tuple(tags)) for job_id, evaluation_id, tags in session.execute(query)]
+
+
+def was_refuted() -> ColumnElement[bool]:
+    """Whether a candidate was found wrong on the task and platform of an evaluation: by any evaluation that counts.
+
+    It belongs in a query over `EvaluationRow` with its `CandidateRow` and `JobRow`. What was wrong with given weights
+    only counts within the job that was given them.
+    """
+    evaluation, candidate, job = aliased(EvaluationRow), aliased(CandidateRow), aliased(JobRow)
+    return exists().where(
+        candidate.hash == CandidateRow.hash,
+        job.id == candidate.job_id,
+        job.task_id == JobRow.task_id,
+        evaluation.candidate_id == candidate.id,
+        evaluation.platform == EvaluationRow.platform,
+        evaluation.retracted_at.is_(None),
+        evaluation.verdict.in_(DISQUALIFYING),
+        or_(evaluation.code.is_(None), evaluation.code != GIVEN_WEIGHTS, job.id == JobRow.id),
+    )
+
+
+def is_refuted(session: Session, evaluation_id: str) -> bool:
+    """Whether the candidate of an evaluation was found wrong on its task and platform (`was_refuted`)."""
+    query = (
+        select(EvaluationRow.id)
+        .join(CandidateRow, CandidateRow.id == EvaluationRow.candidate_id)
+        .join(JobRow, JobRow.id == CandidateRow.job_id)
+        .where(EvaluationRow.id == evaluation_id, was_refuted())
+    )
+    return session.scalar(query) is not None
 
 
 def _is_trial(evaluation: EvaluationRecord) -> bool:

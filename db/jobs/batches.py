@@ -7,6 +7,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import NotInStore
+from db.evaluations.results import was_refuted
 from db.jobs import model_runs
 from db.jobs.job_queue import requeue_batch
 from db.locks import lock_jobs
@@ -223,6 +224,7 @@ def best_evaluations(session: Session, batch_id: int) -> dict[int, BestEvaluatio
     query = (
         select(
             *(JobRow.id, CandidateRow.hash, EvaluationRow.id, EvaluationRow.retracted_at, EvaluationRow.tags),
+            was_refuted(),
             EvaluationRow.result["provenance"],
             *columns,
         )
@@ -236,10 +238,11 @@ def best_evaluations(session: Session, batch_id: int) -> dict[int, BestEvaluatio
             candidate_hash=candidate,
             tags=tuple(tags),
             retracted=retracted is not None,
+            refuted=refuted,
             provenance=provenance or {},
             **dict(zip(_BEST_COLUMNS, values, strict=True)),
         )
-        for job_id, candidate, evaluation_id, retracted, tags, provenance, *values in session.execute(query)
+        for job_id, candidate, evaluation_id, retracted, tags, refuted, provenance, *values in session.execute(query)
     }
 
 

@@ -129,8 +129,10 @@ def _name(job: BatchJob) -> str:
 def _problem_ids(jobs: Sequence[BatchJob]) -> dict[str, str]:
     names = sorted({_name(job) for job in jobs})
     numbers = [name.partition("_")[0] for name in names]
-    if all(number.isascii() and number.isdecimal() for number in numbers) and len(set(numbers)) == len(names):
-        return {name: str(int(number)) for name, number in zip(names, numbers, strict=True)}
+    if all(number.isascii() and number.isdecimal() for number in numbers):
+        ids = [str(int(number)) for number in numbers]
+        if len(set(ids)) == len(names):
+            return dict(zip(names, ids, strict=True))
     return {name: str(position) for position, name in enumerate(names, start=1)}
 
 

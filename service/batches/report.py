@@ -1,10 +1,10 @@
 """A report of a batch for a paper: tables, plots, what was asked for and what judged it, and the results themselves."""
 
+import contextlib
 import json
 import math
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,11 +31,12 @@ from service.jobs.export import markdown_cell, markdown_table
 from tasks.outcomes import remark
 
 MARK = "report.json"
-"""The file by which a folder is known as one that holds a report."""
+"""The file by which a folder is known as one that holds a report. It names the report's files."""
 
 MAX_K = 1000
 """The largest k that a report takes."""
 
+_NAMED_FILES = "report_files"
 _BAND_POINTS = 40
 _MOST_VALUES = 6
 _MOST_LISTED = 50
@@ -99,37 +100,79 @@ def report_files(details: BatchDetails, *, ks: Sequence[int] = ()) -> dict[str, 
     plots = _plots(details, parts, over)
     files = {
         "report.md": _markdown(details, tables, plots, over),
-        MARK: json.dumps(batch_json(details, ks=ks), indent=1, default=str, allow_nan=False) + "\n",
         "jobs.csv": csv_text(details),
         "tables.tex": _preamble(details) + "".join(rf"\input{{{table.name}.tex}}" + "\n" for table in tables),
     }
     files |= {f"{table.name}.tex": latex(table, f"tab:batch{batch_id}-{table.name}") for table in tables}
     files |= {f"{name}.svg": text for name, text in plots.items()}
-    return files | _forms(details)
+    files |= _forms(details)
+    whole = batch_json(details, ks=ks) | {_NAMED_FILES: sorted({*files, MARK})}
+    return files | {MARK: json.dumps(whole, indent=1, default=str, allow_nan=False) + "\n"}
 
 
 def write_report(files: Mapping[str, str], folder: Path) -> None:
-    """Write a report into a new or empty folder, or in the place of an earlier report; wholly, or not at all.
+    """Write a report into a new or empty folder, wholly or not at all; or in the place of an earlier report.
+
+    Only what an earlier report wrote is replaced or removed. Its mark names those files; any others stay.
 
     Raises:
         BadRequest: there is something else, or it cannot be written.
     """
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / MARK).is_file())):
-        raise BadRequest(f"--out {folder}: holds something other than a report; name a new or empty folder")
+    earlier: frozenset[str] | None = None
     try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            if (earlier := _earlier_files(folder)) is None:
+                raise BadRequest(f"--out {folder}: holds something other than a report; name a new or empty folder")
+            if own := sorted(name for name in files if name not in earlier and os.path.lexists(folder / name)):
+                raise BadRequest(
+                    f"--out {folder}: {own[0]} is there, and no report wrote it; move it or name a new folder"
+                )
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as beside:
-            new, old = Path(beside) / "new", Path(beside) / "old"
+            new = Path(beside) / "new"
             for name, text in files.items():
                 path = new / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-            if folder.exists():
-                folder.rename(old)
-            new.rename(folder)
-            shutil.rmtree(old, ignore_errors=True)
+            if earlier is None:
+                new.rename(folder)
+            else:
+                _replace(folder, files, new, earlier)
     except OSError as error:
         raise BadRequest(f"--out {folder}: cannot be written ({os.strerror(error.errno or 0)})") from error
+
+
+def _earlier_files(folder: Path) -> frozenset[str] | None:
+    """The files in a folder that a report wrote, by their paths; None if there is no report."""
+    try:
+        whole = json.loads((folder / MARK).read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
+    named = whole.get(_NAMED_FILES) if isinstance(whole, dict) else None
+    if not isinstance(named, list) or MARK not in named or not all(isinstance(each, str) for each in named):
+        return None
+    root = folder.resolve()
+    return frozenset(each for each in named if each and (folder / each).parent.resolve().is_relative_to(root))
+
+
+def _replace(folder: Path, files: Mapping[str, str], new: Path, earlier: frozenset[str]) -> None:
+    """Put the files of a new report in the place of an earlier one's.
+
+    Until it is done the mark names the files of both, so that a report that was cut short is still known as one.
+    """
+    both = new.parent / MARK
+    both.write_text(json.dumps({_NAMED_FILES: sorted({*files, *earlier})}))
+    both.replace(folder / MARK)
+    for name in sorted(earlier - files.keys()):
+        (folder / name).unlink(missing_ok=True)
+        for parent in (folder / name).parents:
+            if parent == folder or any(parent.iterdir() if parent.is_dir() else ()):
+                break
+            with contextlib.suppress(FileNotFoundError):
+                parent.rmdir()
+    for name in sorted(files, key=lambda name: name == MARK):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (new / name).replace(folder / name)
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def _group(model: str, platform: str, jobs: Sequence[BatchJob], over: Baseline) 
 
 
 def _batch_job(batch_id: int, job: JobRecord, best: BestEvaluation | None, verdicts: Sequence[str]) -> BatchJob:
-    passed = best is not None and best.verdict in RIGHT and not best.retracted
+    passed = best is not None and best.verdict in RIGHT and best.stands
     return BatchJob(
         batch=batch_id,
         job=job.id,
@@ -267,4 +267,6 @@ def _reason(job: JobRecord, best: BestEvaluation | None, verdicts: Sequence[str]
         return verdicts[-1] if verdicts else "no candidate"
     if best.retracted:
         return "retracted"
+    if best.refuted:
+        return "found wrong when it was evaluated again"
     return ", ".join(tag for tag in best.tags if tag in UNRANKED)

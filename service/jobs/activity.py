@@ -130,7 +130,11 @@ def read_activity(session: Session, job: JobRecord, events: Sequence[EventRecord
 
 
 def _last_begun(job: JobRecord, events: Sequence[EventRecord]) -> _Now | None:
-    """What a running job does. An evaluation that was under way when its process died goes on when it starts again."""
+    """What a running job does: its evaluation, or the call of a model that has been waited for longest.
+
+    An evaluation that was under way when its process died goes on when it starts again.
+    """
+    calls: dict[object, _Now] = {}  # those that are not answered yet, by key
     now: _Now | None = None
     pending: _Now | None = None
     device = ""
@@ -166,17 +170,27 @@ def _last_begun(job: JobRecord, events: Sequence[EventRecord]) -> _Now | None:
                 pending = now if pending is not None or own is not None else None
             case "llm_started":
                 text = f"the {data.get('role')} answers ({data.get('purpose')})"
-                now = _Now(MODEL, event.round, event.created_at, model=str(data.get("model")), text=text)
+                calls[data.get("key")] = _Now(
+                    MODEL, event.round, event.created_at, model=str(data.get("model")), text=text
+                )
+                now = pending
+            case "llm_call" | "llm_failed":
+                calls.pop(data.get("key"), None)
+                now = pending
             case "job_started":
+                calls.clear()
                 if pending is not None:
                     begun = ((first, event.created_at),)
                     pending = replace(pending, phase=first, at=event.created_at, text=doing(first), begun=begun)
                 now = pending
             case "evaluated" | "proved":
                 now = pending = None
-            case "llm_call" | "llm_failed" | "candidate" | "round_done" | "job_stopped" | "ended":
+            case "candidate" | "round_done":
+                now = pending
+            case "job_stopped" | "ended":
                 now = None
-    return now
+                calls.clear()
+    return now or next(iter(calls.values()), None)
 
 
 def _phase_times(now: _Now, usual: Mapping[str, float]) -> tuple[PhaseTime, ...]:

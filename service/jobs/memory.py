@@ -4,6 +4,7 @@ Every job may be read by every user (docs/access.md), but a prompt leaves for a 
 are those of the user's own jobs, and those for ops of shared suites. Lessons hold no code and come from all jobs.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,10 +29,12 @@ from agents.prompting.builder import shorten
 from agents.prompting.prompt_pack import PromptPack
 from agents.protocols import Event
 from db.evaluations import proven, results
+from db.evaluations.proven import TaskSource
 from db.records import JudgedRecord, RankedKernel
 from db.types import utc_now
 from tasks.likeness import Traits, likeness, rarity, traits_of
 from tasks.outcomes import Verdict, clock_of, is_reliable
+from tasks.restrict import split_ref
 from tasks.task import LOCAL_SUITE, REGION_SUITE, Task
 
 MEMORY = "memory"
@@ -40,6 +43,7 @@ MEMORY = "memory"
 MAX_CITED = 8  # ids of evaluations in a line
 MIN_LIKENESS = 0.15
 OTHER_DEVICE = 0.7  # factor on the likeness of ops of which one was measured on another device
+_SUITE_NUMBER = re.compile(r"^[0-9]+_+(?=.)")
 _OWN_SUITES = (LOCAL_SUITE, REGION_SUITE)
 
 
@@ -132,7 +136,9 @@ def recall(
     judged = proven.list_judged(session, platform, device)
     task_ids = {each.task_id for each in ranked} | {each.task_id for each in judged}
     stored = proven.list_task_sources(session, task_ids)
-    ops = _Ops(own, {task_id: traits_of(source, dtype) for task_id, (source, dtype) in stored.items()}, mode)
+    traits = {task_id: traits_of(each.source, each.dtype) for task_id, each in stored.items()}
+    namesakes = {task_id for task_id, each in stored.items() if _are_namesakes(task, each)}
+    ops = _Ops(own, traits, frozenset(namesakes), mode)
     kernels = _kernels(session, ranked, ops, device)
     lessons = _lessons(session, judged, ops, prompts)
     return Memory(mode, kernels, lessons, utc_now().isoformat(timespec="seconds"))
@@ -140,10 +146,11 @@ def recall(
 
 @dataclass(frozen=True)
 class _Ops:
-    """The job's op and the stored ones, by the ids of their tasks."""
+    """The job's op and the stored ones, by the ids of their tasks. `namesakes` are those that have the job's name."""
 
     own: Traits
     stored: dict[int, Traits]
+    namesakes: frozenset[int]
     mode: MemoryMode
 
     def is_own(self, task_id: int) -> bool:
@@ -152,7 +159,9 @@ class _Ops:
 
     def wanted(self, task_id: int) -> bool:
         """Whether the job may be told of a task."""
-        return task_id in self.stored and (self.mode is MemoryMode.ALL or not self.is_own(task_id))
+        if self.mode is MemoryMode.ALL:
+            return task_id in self.stored
+        return task_id in self.stored and not self.is_own(task_id) and task_id not in self.namesakes
 
     def likenesses(self) -> dict[int, float]:
         """How alike each task is to the job's op."""
@@ -160,8 +169,22 @@ class _Ops:
         return {task_id: likeness(self.own, traits, weights) for task_id, traits in self.stored.items()}
 
 
+def _are_namesakes(task: Task, stored: TaskSource) -> bool:
+    """Whether two tasks are one op by their names, as `19_ReLU` of several suites.
+
+    Users name their own ops as they like, so the names of two of those say nothing.
+    """
+    shared = any(split_ref(suite)[0] not in _OWN_SUITES for suite in (task.suite, stored.suite))
+    return shared and _op_name(task.name) == _op_name(stored.name)
+
+
+def _op_name(name: str) -> str:
+    """A task's name without the number that a suite gave it."""
+    return _SUITE_NUMBER.sub("", name).casefold()
+
+
 def _may_show(kernel: RankedKernel, user: str) -> bool:
-    return kernel.user == user or kernel.suite not in _OWN_SUITES
+    return kernel.user == user or split_ref(kernel.suite)[0] not in _OWN_SUITES
 
 
 def _kernels(session: Session, ranked: Sequence[RankedKernel], ops: _Ops, device: str) -> tuple[KnownKernel, ...]:

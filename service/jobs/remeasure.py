@@ -2,6 +2,7 @@
 
 A job whose best evaluation is tagged `noisy` has no speedup that counts, and that is no fault of its user. Its best
 candidate is measured again on a quiet device, at most `MOST_TRIES` times. Once a measurement counts, it is the job's.
+One that finds the candidate wrong is the last: what passes only sometimes is not correct.
 """
 
 import logging
@@ -16,9 +17,10 @@ from db.jobs import batches, jobs
 from db.records import EvaluationRecord, JobRecord, JobStatus
 from db.store import Store
 from evaluator.platforms import Platform
+from sandbox.base import SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken
 from service.errors import BadRequest
-from service.evaluation_context import EvaluationContext, open_evaluation_context
+from service.evaluation_context import EvaluationContext, open_evaluation_context, open_platform
 from service.jobs.export import export_job
 from service.jobs.persistence import outcome_of, save_evaluation
 from service.jobs.query import REMEASURED, get_job
@@ -41,16 +43,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Remeasured:
-    """What came of the noisy results of a batch: those that count now, and those that do not yet."""
+    """What came of the noisy results of a batch.
+
+    Attributes:
+        counts: those that count now.
+        left: those that do not yet, because this machine is busy.
+        elsewhere: those that do not yet, because this machine lacks their device or their sandbox.
+    """
 
     counts: int
     left: int
+    elsewhere: int = 0
 
 
-def can_be_mended(session: Session, job_id: int, tags: tuple[str, ...]) -> bool:
+def can_be_mended(session: Session, job_id: int, evaluation_id: str, tags: tuple[str, ...]) -> bool:
     """Whether noise alone keeps a result of a job from counting, and it may be measured again."""
     mends = NOISY in tags and is_ranked(tag for tag in tags if tag != NOISY)
-    return mends and len(results.list_events(session, job_id, kinds=[REMEASURED])) < MOST_TRIES
+    mends = mends and len(results.list_events(session, job_id, kinds=[REMEASURED])) < MOST_TRIES
+    return mends and not results.is_refuted(session, evaluation_id)
 
 
 def rules_of(job: JobRecord) -> tuple[str, ...]:
@@ -104,6 +114,7 @@ def measure_again(
         evaluation_id = save_evaluation(session, job.id, context, noisy.source, evaluation, round_number=noisy.round)
         still_best = jobs.get_job(session, job.id).best_evaluation_id == noisy.id
         counts = evaluation.passed and is_ranked(evaluation.tags) and still_best
+        counts = counts and not results.is_refuted(session, noisy.id)
         data = {"evaluation": evaluation_id, "verdict": evaluation.verdict.value, "counts": counts}
         results.add_event(session, job.id, REMEASURED, noisy.round, data)
         if counts:
@@ -124,40 +135,80 @@ def remeasure_batch(
     cancel: CancelToken,
     on_job: Callable[[JobRecord], None] = lambda job: None,
 ) -> Remeasured:
-    """Measure the noisy results of a batch's jobs again on this machine's device, as long as it is quiet.
+    """Measure the noisy results of a batch's jobs again on this machine's devices, as far as they are quiet.
 
     Results of other devices and sandboxes are left alone. `on_job` is called with each job before it is measured.
 
     Raises:
         Cancelled: cancellation was requested; what was measured before is stored.
-        SandboxUnavailable: there is no sandbox to work with.
         StoreError: the store does not answer.
     """
     counted = 0
+    busy: set[str] = set()  # platforms
+    lacking: set[tuple[str, str | None]] = set()  # platforms and sandboxes
     waiting = _noisy_jobs(store, batch_id)
-    for position, job_id in enumerate(waiting):
+    elsewhere: set[int] = set()
+    for job_id in waiting:
         job = get_job(store, job_id)
+        if job.platform in busy:
+            continue
         wanted = settings_of(job, settings)
         wanted = wanted.model_copy(update={"sandbox": wanted.sandbox or required_sandbox(job)})
-        weights = WeightsReader(store).of(job)
-        own_code_only = only_builtin(wanted.model, wanted.judge_model)
-        with open_evaluation_context(
-            task_of(job),
-            wanted,
-            own_code_only=own_code_only,
-            rules=rules_of(job),
-            cold=bool(job.options.get("cold")),
-            weights=weights,
-        ) as context:
-            target = MeasurementTarget(context.platform.name, context.device.describe(), context.sandbox.name)
-            while target.options_for(job) is not None and (noisy := _noisy(store, job_id)) is not None:
-                if not is_quiet(context.platform, cancel):
-                    return Remeasured(counted, len(waiting) - position)
-                on_job(job)
-                if measure_again(store, job, noisy, context, cancel=cancel):
-                    counted += 1
-                    _export(store, job_id, wanted)
-    return Remeasured(counted, len(_noisy_jobs(store, batch_id)))
+        sandbox = (job.platform, wanted.sandbox)
+        if sandbox in lacking or not _is_device_of(job, wanted):
+            elsewhere.add(job_id)
+            continue
+        if not is_quiet(open_platform(wanted.platform, wanted.device), cancel):
+            busy.add(job.platform)
+            continue
+        try:
+            mended = _measure_here(store, job, wanted, cancel, on_job)
+        except SandboxUnavailable as error:
+            log.warning("job %s cannot be measured again here: %s", job_id, error)
+            lacking.add(sandbox)
+            elsewhere.add(job_id)
+            continue
+        if mended is None:
+            elsewhere.add(job_id)
+        elif mended:
+            counted += 1
+            _export(store, job_id, wanted)
+    still = set(_noisy_jobs(store, batch_id))
+    return Remeasured(counted, len(still - elsewhere), len(still & elsewhere))
+
+
+def _is_device_of(job: JobRecord, wanted: Settings) -> bool:
+    """Whether a job was measured on a device as this machine has it. Nothing is started for that."""
+    platform = open_platform(wanted.platform, wanted.device)
+    target = MeasurementTarget(platform.name, platform.device(wanted.device).describe(), wanted.sandbox or "")
+    return target.options_for(job, any_sandbox=True) is not None
+
+
+def _measure_here(
+    store: Store, job: JobRecord, wanted: Settings, cancel: CancelToken, on_job: Callable[[JobRecord], None]
+) -> bool | None:
+    """Measure the best candidate of a job until that counts; whether it does. None: in another sandbox than its own.
+
+    It ends early when the device is quiet no more.
+    """
+    with open_evaluation_context(
+        task_of(job),
+        wanted,
+        own_code_only=only_builtin(wanted.model, wanted.judge_model),
+        rules=rules_of(job),
+        cold=bool(job.options.get("cold")),
+        weights=WeightsReader(store).of(job),
+    ) as context:
+        target = MeasurementTarget(context.platform.name, context.device.describe(), context.sandbox.name)
+        if target.options_for(job) is None:
+            return None
+        while (noisy := _noisy(store, job.id)) is not None:
+            on_job(job)
+            if measure_again(store, job, noisy, context, cancel=cancel):
+                return True
+            if not is_quiet(context.platform, cancel):
+                break
+    return False
 
 
 def _noisy_jobs(store: Store, batch_id: int) -> list[int]:
@@ -169,7 +220,7 @@ def _noisy_jobs(store: Store, batch_id: int) -> list[int]:
             for job_id, best in found.items()
             if job_id in done
             and not best.retracted
-            and can_be_mended(session, job_id, best.tags)
+            and can_be_mended(session, job_id, best.id, best.tags)
             and has_weights(session, done[job_id])
         )
 
@@ -179,7 +230,7 @@ def _noisy(store: Store, job_id: int) -> EvaluationRecord | None:
     with store.read() as session:
         best = jobs.get_job(session, job_id).best_evaluation_id
         found = None if best is None else results.get_evaluation(session, best)
-        return found if found is not None and can_be_mended(session, job_id, found.tags) else None
+        return found if found is not None and can_be_mended(session, job_id, found.id, found.tags) else None
 
 
 def _export(store: Store, job_id: int, settings: Settings) -> None:

@@ -116,7 +116,7 @@ class RegionLine:
     @property
     def unreliable(self) -> bool:
         """Whether the figures of the kernel give it no rank."""
-        return self.best is not None and (self.best.retracted or not is_ranked(self.best.tags))
+        return self.best is not None and (not self.best.stands or not is_ranked(self.best.tags))
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def end_what_is_not_worth_it(store: Store, run_id: int, plan: Plan) -> int:
             if status.get(record.job_id) is JobStatus.QUEUED:
                 waiting.append(Saving(region, to_gain_ms(each.captured, region)))
                 waiting_jobs.append(record.job_id)
-            elif (one := best.get(record.job_id)) and not one.retracted and (one.speedup or 0.0) > 1:
+            elif (one := best.get(record.job_id)) and one.stands and (one.speedup or 0.0) > 1:
                 found.append(Saving(region, record.eager_ms * (1 - 1 / (one.speedup or 1.0))))
         if each.captured.contradicts:  # nothing is known of what a region could gain
             continue

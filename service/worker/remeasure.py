@@ -117,6 +117,8 @@ class Remeasurer:
                 limit=NEWEST_JOBS,
             )
             for job_id, evaluation_id, tags in newest:
-                if can_be_mended(session, job_id, tags) and has_weights(session, jobs.get_job(session, job_id)):
+                if not can_be_mended(session, job_id, evaluation_id, tags):
+                    continue
+                if has_weights(session, jobs.get_job(session, job_id)):
                     return results.get_evaluation(session, evaluation_id)
         return None

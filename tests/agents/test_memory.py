@@ -150,6 +150,14 @@ def test_what_right_candidates_were_refused_with_is_a_lesson():
     assert lessons(refused(1), refused(2)[1:]) == [], "without it nothing was right there"
 
 
+def test_what_was_right_alone_is_accused_of_nothing_that_it_does_together_with_others():
+    def together(job):
+        alone = [judged(job, "a", ["a"]), judged(job, "b", ["b"])]
+        return [*alone, judged(job, "both", ["a", "b"], verdict="crashed")]
+
+    assert lessons(together(1), together(2)) == []
+
+
 def test_what_passed_as_often_is_no_such_lesson():
     def refused(job):
         return [judged(job, "a", ()), judged(job, "b", ("fast-math",), verdict="crashed")]

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from agents.protocols import Event
 from db.store import Store
-from service.batches.export import batch_json, kernelbench_json
+from service.batches.export import batch_json
+from service.batches.forms import kernelbench_form
 from service.batches.manage import show_batch, start_batch
 from service.batches.spec import make_spec
 from service.cancellation import CancelToken
@@ -219,4 +220,4 @@ def test_a_batch_says_so(done: Done, capsys: pytest.CaptureFixture[str]) -> None
     text = page(done, f"/batches/{batch_id}")
     assert NOTE in text and f"{MODEL}, {NOTE}" in text
     assert all("cycles" in job["tags"] for job in batch_json(details)["jobs"])
-    assert NOTE.partition(": ")[2] in json.dumps(kernelbench_json(details))
+    assert NOTE.partition(": ")[2] in json.dumps(kernelbench_form(details).eval_results)

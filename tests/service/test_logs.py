@@ -89,3 +89,10 @@ def test_texts_that_never_repeat_take_no_more_memory_than_a_bound(lines):
         lines.log.warning("text %d", number)
     assert len(lines.written) == 5000
     assert len(lines.handler._known) <= 1000
+
+
+def test_a_text_that_does_not_fit_its_values_raises_nothing_where_it_is_logged(lines, capsys):
+    lines.log.warning("bad %d", "x")
+    assert "TypeError" in capsys.readouterr().err
+    lines.log.warning("the next one")
+    assert lines.written[-1].endswith("the next one")

@@ -27,11 +27,10 @@ from service.jobs import run as job_run
 from service.settings import Settings, load_settings
 from service.submissions.enqueue import queue_model
 from service.whole_models.local import Watching, resume_model, run_queued_model
-from service.whole_models.plan import SUITE
 from service.whole_models.run import ModelReport
 from tasks.load import find_task
 from tasks.outcomes import Verdict, candidate_hash
-from tasks.task import Task
+from tasks.task import REGION_SUITE, Task
 from tests.support.killable_jobs import QuickContext, Sandbox
 
 MODEL = '''"""Two chains of element-wise operators with a product between."""
@@ -114,7 +113,7 @@ class ModelContext(QuickContext):
 @contextlib.contextmanager
 def opened_for_models(task: Task, settings: Settings, **_: Any) -> Iterator[EvaluationContext]:
     """In place of `open_evaluation_context`: regions are evaluated as any op, and the rest as whole models."""
-    kind = QuickContext if task.suite == SUITE else ModelContext
+    kind = QuickContext if task.suite == REGION_SUITE else ModelContext
     yield kind(task, load_platform("cpu"), Sandbox(), settings)  # type: ignore[arg-type]
 
 

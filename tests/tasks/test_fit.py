@@ -257,3 +257,17 @@ def test_the_source_of_a_variant_is_python_with_one_literal_more():
     assert small is not None and small.variant is not None
     before, after = ast.parse(task().source).body, ast.parse(small.variant.source).body
     assert len(after) == len(before) + 1
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("last", ["16", ""])
+def test_tuples_of_tuples_are_looked_at_a_bounded_number_of_times(last: str) -> None:
+    many = ", ".join(["{}"] * 2000)
+    levels = [f"{name} = ({many.format(*[of] * 2000)})" for name, of in (("C", "D"), ("B", "C"), ("A", "B"))]
+    source = "\n".join([f"D = ({last})", *levels, "", "def get_inputs():", "    return [torch.randn(*A)]", ""])
+    assert [each.name for each in constants_of(source)] == ["D"] * bool(last)
+
+
+def test_a_sum_of_many_terms_is_no_constant() -> None:
+    source = f"N = {' + '.join(['1'] * 1500)}\nM = 4 * (2 + 2)\n\ndef get_inputs():\n    return [torch.randn(N, M)]\n"
+    assert [(each.name, each.value) for each in constants_of(source)] == [("M", 16)]

@@ -106,9 +106,29 @@ def test_likeness_is_a_share_and_the_same_both_ways(a, b, others):
     assert likeness(a, a, weights) == pytest.approx(1 if a.operators else 0)
 
 
+def in_c(body, size=6000, shape=(60, 100)):
+    """An op whose reference is a kernel in C, which differs from others in that kernel alone."""
+    head = f"void default_function_kernel(float* out, float* x) {{\n  for (int i = 0; i < {size}; ++i) {{\n"
+    kernel = f'C_KERNEL = r"""\n{head}    out[i] = {body};\n  }}\n}}\n"""\n'
+    called = f"        library(x.dtype).default_function_kernel(x.clone())\n        return torch.empty({shape!r})\n"
+    return f"{kernel}\nclass Model(nn.Module):\n    def forward(self, x):\n{called}"
+
+
+def test_an_op_whose_reference_is_c_is_known_by_that():
+    exp, tanh = of(in_c("expf(x[i])")), of(in_c("tanhf(x[i])"))
+    assert (exp.operators, tanh.operators) == ({"exp"}, {"tanh"})
+    assert exp.code != tanh.code and likeness(exp, tanh, {}) == 0
+    assert exp.code == of(in_c("expf(x[i])", 12, (3, 4))).code
+    assert of(in_c("max(x[i], 1.500000e+00f)")).code == of(in_c("max(x[i], 2e-3f)")).code
+    assert of(in_c("erff(x[i]) + erf(x[i])")).operators == {"erf"}
+    assert likeness(exp, of("def op(x):\n    return torch.exp(x)\n"), {}) == 1
+
+
 @pytest.mark.parametrize(
     "source",
     [
+        "C_KERNEL = '" + "1e+a(/*" * 20_000 + "'\n",
+        "C_KERNEL = 3\n",
         "not python (",
         "x = " + "(" * 5000,
         "def op(x):\n    return " + "+".join("x" for _ in range(20_000)) + "\n",
@@ -118,7 +138,7 @@ def test_likeness_is_a_share_and_the_same_both_ways(a, b, others):
         "\ud800",
         "",
     ],
-    ids=["no_python", "nested", "long", "power", "digits", "negative", "surrogate", "empty"],
+    ids=["c", "no_c", "no_python", "nested", "long", "power", "digits", "negative", "surrogate", "empty"],
 )
 def test_hostile_sources_have_traits_like_any_other(source):
     began = time.perf_counter()

@@ -125,3 +125,12 @@ def test_any_bytes_are_cases_or_refused(data: bytes) -> None:
         assert read_cases(data, "x.json")
     except TaskError as error:
         assert str(error).isprintable()
+
+
+@pytest.mark.parametrize("listed", ["x", "1", "'not a case'", "*", "b'1'", "'{\"inputs\": []}'", "(" * 300])
+def test_a_file_that_only_looks_like_one_with_cases_has_none(tmp_path: Path, listed: str) -> None:
+    assert cases_of(f"x = 1\n\n_CASES = [\n    {listed},\n]\n") == ()
+    task = imported(tmp_path)
+    assert isinstance(task, Task)
+    head, _, _ = task.source.rpartition("\n_CASES = [\n")
+    assert cases_of(f"{head}\n_CASES = [\n    {listed},\n]\n") == ()

@@ -254,3 +254,8 @@ def test_a_c_file_is_a_candidate_for_such_an_op(tmp_path: Path) -> None:
 def test_a_c_file_without_the_ops_function_is_refused(tmp_path: Path, code: str, problem: str) -> None:
     with pytest.raises(TaskError, match=rf"^kernel.c: .*{problem}"):
         python_candidate(op_of(tmp_path), code, Path("kernel.c"))
+
+
+def test_an_intermediate_code_that_writes_main_in_another_way_is_refused(tmp_path: Path) -> None:
+    found = read_one(tmp_path, ir_code=IR_CODE.replace("def main(", "def main ("))
+    assert found.source == "" and "main" in found.problem

@@ -229,11 +229,7 @@ def run_here(details: "BatchDetails", *, settings: "Settings", store: "Store", c
 
 
 def measure_again_here(batch_id: int, *, settings: "Settings", store: "Store", cancel: "CancelToken") -> None:
-    """Measure the noisy results of a batch again as long as this machine is quiet, and say how many are left.
-
-    Raises:
-        SandboxUnavailable: there is no sandbox to work with.
-    """
+    """Measure the noisy results of a batch again as far as this machine is quiet, and say how many are left."""
     from service.cancellation import Cancelled, cancel_on_signals
     from service.cli.output import note, plain
     from service.jobs.remeasure import remeasure_batch
@@ -254,6 +250,11 @@ def measure_again_here(batch_id: int, *, settings: "Settings", store: "Store", c
             note(
                 f"noisy results left, because the machine is busy: {found.left}; on a quiet one"
                 f" `kernelwright batch resume {batch_id}` measures them again, and so does an idle worker"
+            )
+        if found.elsewhere:
+            note(
+                f"noisy results left, because this machine lacks their device or sandbox: {found.elsewhere};"
+                f" `kernelwright batch resume {batch_id}` or an idle worker where they were measured does it"
             )
 
 

@@ -906,6 +906,19 @@ def test_stream_that_is_too_long_and_does_not_end_costs_the_most_that_it_can_hav
     assert time.monotonic() - started < 10
 
 
+def test_the_running_usage_of_a_stream_that_breaks_off_is_not_what_it_cost(raw: Raw) -> None:
+    counts = [{"prompt_tokens": 12, "completion_tokens": n, "total_tokens": 12 + n} for n in range(300)]
+    grows = [piece("x" * 1000, usage=usage) for usage in counts]
+    status, headers, body = streams(*grows)
+    raw.answers = [(status, {**headers, "Content-Length": str(len(body) + 1)}, body)]
+    reply = ask(open_llm(api_base=raw.url), "openai/gpt-4o", reply_tokens=100)
+    assert (reply.truncated, reply.usage) == (True, "bound")
+    assert reply.completion_tokens > 10_000
+    raw.answers = [streams(*grows, "[DONE]")]
+    reply = ask(open_llm(api_base=raw.url), "openai/gpt-4o", reply_tokens=100)
+    assert (reply.usage, reply.completion_tokens) == ("reported", 299), "of one that ends it is"
+
+
 def test_whole_reply_without_usage_is_estimated_and_says_so(serve: Serve) -> None:
     assert ask(open_llm(api_base=serve({"text": "hi", "fault": "no_usage"}).url)).usage == "estimated"
 

@@ -57,4 +57,4 @@ def test_sources_are_read_whole_or_by_their_head(board):
     assert len(read(board, list_sources, {key}, head=True)[key]) == 400
     assert read(board, list_sources, {(99, "x")}) == {}
     (found,) = read(board, list_task_sources, {1, 99}).values()
-    assert found == ("s1", "float32")
+    assert (found.suite, found.name, found.source, found.dtype) == ("starter", "op", "s1", "float32")

@@ -95,6 +95,12 @@ def test_a_form_is_complete_also_where_nothing_was_timed() -> None:
     assert form.pass_at_k["averages"] == {"avg_pass@1": 0.5}
 
 
+def test_numbers_that_are_equal_are_no_problem_ids() -> None:
+    rows = [(f"s/{name}", 1, "failed", False, False, None, None, None) for name in ("01_b", "1_a")]
+    form = kernelbench_form(details_of(rows))  # type: ignore[arg-type]
+    assert sorted(form.problems) == ["1", "2"] and all(len(tries) == 1 for tries in form.eval_results.values())
+
+
 def test_multikernelbenchs_form_has_a_result_a_run() -> None:
     rows = [
         ("multikernelbench-loss/mse", 1, "failed", False, False, None, None, None),

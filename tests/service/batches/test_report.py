@@ -218,9 +218,70 @@ def test_a_report_is_written_wholly_and_takes_the_place_of_an_earlier_one(
     out = tmp_path / "paper" / "batch1"
     write_report(files, out)
     assert {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()} == set(files)
-    (out / "extra.svg").write_text("of the earlier report")
+    earlier = json.dumps({"report_files": [*files, "extra.svg", "old/run/extra.json"]})
+    write_report({**files, MARK: earlier, "extra.svg": "earlier", "old/run/extra.json": "{}"}, out)
     write_report(files, out)
-    assert not (out / "extra.svg").exists() and list(out.parent.iterdir()) == [out]
+    assert {str(path.relative_to(out)) for path in out.rglob("*")} >= set(files)
+    assert not (out / "extra.svg").exists() and not (out / "old").exists() and list(out.parent.iterdir()) == [out]
+    assert (out / MARK).read_text() == files[MARK]
+
+
+def test_what_no_report_wrote_stays_beside_one(files: dict[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "paper"
+    write_report(files, out)
+    (out / "main.tex").write_text("mine")
+    (out / "kernelbench" / "notes").mkdir()
+    write_report(files, out)
+    assert (out / "main.tex").read_text() == "mine" and (out / "kernelbench" / "notes").is_dir()
+    with pytest.raises(BadRequest, match=r"main\.tex is there, and no report wrote it"):
+        write_report({**files, "main.tex": "the report's"}, out)
+    assert (out / "main.tex").read_text() == "mine"
+
+
+def test_files_outside_of_the_folder_are_not_touched_whatever_its_mark_says(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "paper"
+    write_report(files, out)
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine.txt").write_text("mine")
+    (out / "link").symlink_to(tmp_path / "elsewhere")
+    names = [*files, "../mine.txt", str(tmp_path / "mine.txt"), "link/mine.txt", ""]
+    (out / MARK).write_text(json.dumps({"report_files": names}))
+    write_report(files, out)
+    assert [path.read_text() for path in (tmp_path / "elsewhere" / "mine.txt", tmp_path / "mine.txt")] == ["mine"] * 2
+
+
+def test_a_report_that_was_cut_short_is_written_over(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "paper"
+    write_report(files, out)
+    replace_file, left = Path.replace, [4]
+
+    def full(self: Path, target: Path) -> Path:
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(28, "No space left on device")
+        return replace_file(self, target)
+
+    more = {**files, "a.tex": "a", "b.tex": "b", "c.tex": "c"}
+    more[MARK] = json.dumps({"report_files": [*more]})
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(BadRequest, match="No space left"):
+        write_report(more, out)
+    monkeypatch.undo()
+    write_report(files, out)
+    assert {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()} == set(files)
+
+
+@pytest.mark.parametrize("mark", ["{}", "[]", "nothing", '{"report_files": ["report.json", 3]}'])
+def test_a_report_of_something_else_is_left_as_it_is(files: dict[str, str], tmp_path: Path, mark: str) -> None:
+    (tmp_path / MARK).write_text(mark)
+    with pytest.raises(BadRequest, match="something other than a report"):
+        write_report(files, tmp_path)
+    assert (tmp_path / MARK).read_text() == mark and len([*tmp_path.iterdir()]) == 1
 
 
 def test_a_folder_with_something_else_is_left_as_it_is(files: dict[str, str], tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def of_a_command(made, job_id):
         session.get_one(JobRow, job_id).worker_id = None
 
 
-def call_begins(made, job_id, model="openai/m", number=1):
-    data = {"key": "k", "attempt": 1, "model": model, "role": "coder", "purpose": "write", "worst_usd": 0.0}
+def call_begins(made, job_id, model="openai/m", number=1, key="k"):
+    data = {"key": key, "attempt": 1, "model": model, "role": "coder", "purpose": "write", "worst_usd": 0.0}
     made.journal(job_id)(Event("llm_started", number, {**data, "worst_tokens": 0}))
 
 
@@ -138,6 +138,26 @@ def test_a_call_of_a_model_is_something_too(made):
     found = activity(made, job)
     assert (found.phase, found.round, found.usual_s) == ("model", 2, 4.6)
     assert found.doing == "the coder answers (write)"
+
+
+def test_while_models_answer_in_parallel_the_call_that_has_waited_longest_is_shown(made):
+    job = made.start("one")
+    for key, model in (("a", "openai/first"), ("b", "openai/second"), ("c", "openai/third")):
+        call_begins(made, job, model=model, key=key)
+    first = activity(made, job)
+    failed = {"key": "b", "attempt": 1, "model": "openai/second", "role": "coder", "purpose": "write"}
+    made.journal(job)(Event("llm_failed", 1, {**failed, "error": "E", "message": "", "maybe_paid": False}))
+    assert activity(made, job).since == first.since and first.phase == "model"
+    with made.store.write() as session:
+        results.add_event(session, job, "llm_call", 1, {"key": "a", "model": "openai/first"})
+    assert activity(made, job).since > first.since, "the third"
+    begin(made, job)
+    phase(made, job, "building")
+    with made.store.write() as session:
+        results.add_event(session, job, "llm_call", 1, {"key": "c", "model": "openai/third"})
+    assert activity(made, job).phase == "building", "an answer ends no evaluation"
+    made.journal(job)(Event("evaluated", 1, {"candidate_hash": f"{1:064x}", "verdict": "crashed", "code": None}))
+    assert activity(made, job) is None
 
 
 def test_a_job_that_ended_does_nothing(made):

@@ -10,7 +10,8 @@ from agents.prompting.sections import parse
 from agents.protocols import ModelUnavailable
 from evaluator.platforms import load_platform
 from service.audit import restore_evaluation, retract_evaluation
-from service.batches.export import batch_json, csv_text, kernelbench_json
+from service.batches.export import batch_json, csv_text
+from service.batches.forms import kernelbench_form
 from service.batches.manage import show_batch, start_batch
 from service.batches.spec import make_spec
 from service.cancellation import CancelToken
@@ -24,7 +25,8 @@ from service.jobs.query import get_job, read_events, show_job
 from service.jobs.spec import prompts_of
 from service.settings import load_settings
 from service.views.jobs import job_view
-from tasks.task import Task
+from tasks.restrict import restrict
+from tasks.task import REGION_SUITE, Task
 from tests.fakes import ScriptedLLM, fenced
 from tests.support.boards import Board
 from tests.support.killable_jobs import QuickContext, Sandbox
@@ -138,6 +140,21 @@ def test_kernels_for_the_op_itself_are_told_only_where_they_are_asked_for(world)
     assert world.recall(MemoryMode.OFF) is NO_MEMORY
 
 
+@pytest.mark.parametrize("task", ["one/19_Op", "two-fit256MB.finite/OP", "three/007_op"])
+def test_the_same_op_of_another_suite_is_not_told_though_its_code_differs(world, task):
+    world.proven(task, SIMILAR, name="a copy")
+    world.trials(1.3, 1.4, task=task, source=SIMILAR)
+    assert not world.recall()
+    assert world.kernels(mode=MemoryMode.ALL) == ["e1"] and len(world.recall(MemoryMode.ALL).lessons) == 1
+    assert not world.recall(MemoryMode.ALL).kernels[0].same_op, "its code differs"
+
+
+def test_names_that_users_give_their_own_ops_say_nothing(world):
+    world.proven("local/op", SIMILAR)
+    world.proven("suite/op_2", OP.replace("* 2", "* 2 - x.mean()"), name="another name")
+    assert set(world.kernels()) == {"e1", "e2"}
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -175,6 +192,9 @@ def test_kernels_for_ops_of_other_users_are_told_to_nobody_else(world):
     assert set(world.kernels(user="ada")) == {"e1", "e2"}
     world.proven("suite/shared", user="ada", speedup=2.0, name="c")
     assert world.kernels(user="bob") == ["e3"]
+    region = restrict(Task("model.r02", SIMILAR.replace("+ 1", "- x"), suite=REGION_SUITE), "finite")
+    world.proven(region.id, region.source, user="ada", name="d")
+    assert world.kernels(user="bob") == ["e3"], "nor those for some of its inputs"
 
 
 def test_figures_that_are_counted_are_told_as_such(world):
@@ -322,4 +342,4 @@ def test_batches_are_told_nothing_unless_their_spec_says_so(world):
     assert memory == "similar"
     assert batch_json(details)["memory"] == "similar" and "similar" in csv_text(details)
     assert batch_json(details)["jobs"][0]["memory"] == "similar"
-    assert kernelbench_json(details) == {}, "no job has ended yet"
+    assert kernelbench_form(details).eval_results == {}, "no job has ended yet"
