@@ -106,7 +106,7 @@ def likeness(a: Traits, b: Traits, weights: Mapping[str, float]) -> float:
     if a.dtype != b.dtype:
         found *= OTHER_DTYPE
     if a.elements and b.elements:
-        found /= 1 + abs(math.log2(a.elements / b.elements)) / HALF_AT_LOG2
+        found /= 1 + abs(math.log2(a.elements) - math.log2(b.elements)) / HALF_AT_LOG2
     return found
 
 
