@@ -5,7 +5,7 @@ import { patchChildren } from "./patch.js";
 
 const live = document.getElementById("live");
 const QUIET = new Set(["step", "llm_started", "llm_call", "llm_fault"]);
-const KINDS = ["job_started", "round_started", "llm_started", "llm_fault", "llm_call", "llm_failed", "reply_rejected", "candidate", "evaluation_started", "phase", "evaluated", "proof_started", "proved", "advice", "best", "round_done", "job_stopped", "ended", "remeasured", "step", "status", "end"];
+const KINDS = ["job_started", "memory", "round_started", "llm_started", "llm_fault", "llm_call", "llm_failed", "reply_rejected", "candidate", "evaluation_started", "phase", "evaluated", "proof_started", "proved", "advice", "best", "round_done", "job_stopped", "ended", "remeasured", "step", "status", "end"];
 const WAIT_MS = 300;
 const POLL_MS = 5000;
 const COUNT_MS = 500;

@@ -223,6 +223,7 @@ def test_the_audit_log_says_who_did_what_and_why_here_and_through_a_server(share
     retract_evaluation(web.store, f"evaluation-{job}-1", actor="ada", reason="the fan was broken")
     monkeypatch.setenv("KERNELWRIGHT_DATABASE_URL", str(web.store.engine.url))
     monkeypatch.setenv("KERNELWRIGHT_TOKEN", token)
+    monkeypatch.setenv("COLUMNS", "200")
     here = printed(capsys, "audit")
     assert "the fan was broken" in here
     assert "token.create" in here

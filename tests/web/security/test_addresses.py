@@ -12,7 +12,7 @@ from tests.support import seeded_store
 from tests.support.web_application import HASHES, Web, add_done_job
 
 NUL = "%00"
-PATH_VALUES = {"job_id": "1", "run_id": "2", "batch_id": "1", "candidate_hash": HASHES[0], "suite": "user",
+PATH_VALUES = {"job_id": "1", "run_id": "2", "call": "1", "batch_id": "1", "candidate_hash": HASHES[0], "suite": "user",
                "name": "relu", "digest": "0" * 12}  # fmt: skip
 HOSTILE = (NUL, f"a{NUL}b", "%ED%A0%80", str(2**31), str(10**11), "-1", "%F0%9F%92%A9", "'")
 
