@@ -29,7 +29,9 @@ from db.leaderboard.overview import (
 from db.leaderboard.query import list_values
 from db.leaderboard.rules import Tier
 from db.store import Store
+from evaluator.platforms import PLATFORM_NAMES, load_platform
 from service.views.evaluation import Ratio, ratio
+from tasks.outcomes import WALL, Clock, clock_of
 from tasks.task import LOCAL_SUITE
 
 Over = Literal["eager", "compile"]
@@ -181,6 +183,7 @@ class Overview:
 
     Attributes:
         targets: the targets that can be chosen, the chosen one's key in `target`; without any there are no entries.
+        clock: what figures on the chosen target are measured in.
         over: what speedups are over.
         models: all models, best mean first.
         columns: the models of the heat map.
@@ -197,6 +200,7 @@ class Overview:
 
     targets: tuple[TargetChoice, ...]
     target: str
+    clock: Clock
     over: Over
     models: tuple[ModelLine, ...]
     columns: tuple[str, ...]
@@ -253,6 +257,7 @@ def overview(store: Store, query: OverviewQuery) -> Overview:
     return Overview(
         targets=targets,
         target="" if chosen is None else chosen.key,
+        clock=WALL if chosen is None else _clock(chosen.target.platform),
         over=query.over,
         models=tuple(models),
         columns=columns,
@@ -268,6 +273,10 @@ def overview(store: Store, query: OverviewQuery) -> Overview:
         progress=_progress(judged),
         cut=len(entries) >= MOST_ENTRIES,
     )
+
+
+def _clock(platform: str) -> Clock:
+    return clock_of((load_platform(platform).timed,)) if platform in PLATFORM_NAMES else WALL
 
 
 class _Measured(NamedTuple):

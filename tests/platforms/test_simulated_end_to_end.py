@@ -168,14 +168,14 @@ def test_the_exported_file_and_the_report_say_so(done: Done) -> None:
 def test_the_pages_say_so(done: Done) -> None:
     job, best = done.report.job, done.report.best
     assert best is not None
-    paths = ("/", "/jobs", f"/jobs/{job.id}", f"/jobs/{job.id}/candidates/{best.candidate_hash}")
-    shown = {path: page(done, path) for path in (*paths, "/tasks/local/op")}
+    paths = ("/leaderboard", "/jobs", f"/jobs/{job.id}", f"/jobs/{job.id}/candidates/{best.candidate_hash}")
+    shown = {path: page(done, path) for path in ("/", *paths, "/tasks/local/op")}
     for path, text in shown.items():
         assert NOTE in text, path
     for path in paths[2:]:
         assert " ms<" not in shown[path] and ", ms<" not in shown[path] and ">ms<" not in shown[path]
         assert f"{BETTER_CYCLES:,}" in shown[path]
-    assert f"{BETTER_CYCLES:,}" in shown["/"]
+    assert f"{BETTER_CYCLES:,}" in shown["/leaderboard"]
     assert "bytes a cycle" in shown[paths[3]] and "GB/s" not in shown[paths[3]]
     assert '"unit": "cycles"' in shown[paths[3]]
     assert f"{SPEEDUP:.2f} times eager, {NOTE}" in shown[paths[2]], "the job's log"
