@@ -1,7 +1,8 @@
 """How much memory an evaluation takes, by what one call of the task takes and gives.
 
-The factors hold what `benchmarks/memory_need.py` measures: what lives at the worst moment, when a spot check is judged
-between two rounds of timed calls, in which eager, the compile baseline and the candidate have just made theirs.
+The factors are counted, not fitted: what lives at the worst moment, when a spot check is judged between two rounds of
+timed calls, in which eager, the compile baseline and the candidate have just made theirs. `benchmarks/memory_need.py`
+measures what an evaluation takes.
 """
 
 from dataclasses import dataclass
