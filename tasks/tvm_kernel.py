@@ -281,8 +281,7 @@ def _generators(parameters: tuple[Parameter, ...], c_code: str) -> str:
             is_index = re.search(rf"\[[^;]*\(\(int32_t\){re.escape(each.name)}\[", c_code)
             domains.append("fixed" if is_index else "finite")
         else:
-            dtype = "bool" if each.dtype == "bool" else each.dtype
-            lines.append(f"torch.randint(0, {smallest}, ({shape},), dtype=torch.{dtype})")
+            lines.append(f"torch.randint(0, {smallest}, ({shape},), dtype=torch.{each.dtype})")
             domains.append("fixed")
     body = "".join(f"        {line},\n" for line in lines)
     return (

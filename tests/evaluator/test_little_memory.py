@@ -27,7 +27,6 @@ def get_init_inputs():
     return []
 """
 CANDIDATE = """
-import glob
 import os
 import torch
 import torch.nn as nn

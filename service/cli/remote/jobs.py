@@ -14,7 +14,7 @@ from service.cli.output import note
 from service.cli.progress import show_progress
 from service.client.server import ServerClient, open_server
 from service.errors import BadRequest, Unavailable
-from service.evaluate import candidate_for, check_rules, read_candidate
+from service.evaluate import check_rules, read_candidate
 from service.jobs.export import Exported, check_target, report_path, write_whole
 from service.jobs.journal import Observer
 from service.jobs.query import JobDetails
@@ -22,7 +22,7 @@ from service.jobs.run import JobReport
 from service.settings import Settings
 from service.submissions.jobs import OPTIONS
 from tasks.load import load_task, names_file
-from tasks.native_candidate import SUFFIXES
+from tasks.native_candidate import SUFFIXES, python_candidate
 from tasks.restrict import restrict, restricted_ref
 
 DETACHED = 130
@@ -123,7 +123,7 @@ def evaluate_at_server(
     with open_server(settings) as server:
         if candidate.suffix in SUFFIXES:
             task = load_task(Path(op)) if names_file(op) else server.show_task(op)
-            body["candidate"] = candidate_for(task, candidate)
+            body["candidate"] = python_candidate(task, body["candidate"], candidate)
         if state is not None:
             body[WEIGHTS] = server.send_weights(state)
         detached_from: int | None = None
