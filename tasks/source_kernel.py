@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tasks import syntax
 from tasks.parse import assigned, literals
-from tasks.text import task_error
+from tasks.text import clean_text, task_error
 
 NAME = "SOURCE_KERNEL"
 MAX_KERNEL_BYTES = 64 * 1024
@@ -134,7 +134,7 @@ def check_source_kernel(kernel: SourceKernel, where: str, line: int | None = Non
     if _PLATFORM.fullmatch(kernel.platform) is None:
         refuse("platform", f"is {kernel.platform[:64]!r}", "name a platform of `kernelwright platforms`")
     for key, text in (("source", kernel.source), ("notes", kernel.notes)):
-        if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+        if clean_text(text) != text:
             refuse(key, "holds a null byte or a lone surrogate", "give plain text")
     size = len(kernel.source.encode())
     if size > MAX_KERNEL_BYTES:

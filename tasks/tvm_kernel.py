@@ -19,7 +19,7 @@ from typing import Any
 from tasks import syntax
 from tasks.parse import MAX_BRACES
 from tasks.source_kernel import SourceKernel, check_source_kernel, constant_text
-from tasks.text import read_source, task_error
+from tasks.text import clean_text, read_source, task_error
 
 CONSTANT = "C_KERNEL"
 """The constant of such an op that holds the kernel."""
@@ -134,7 +134,7 @@ def _text(record: Any, key: str) -> str:
     text = record.get(key) if isinstance(record, dict) else None
     if not isinstance(text, str) or not text.strip():
         raise _Unusable(f"has no text {key!r}")
-    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+    if clean_text(text) != text:
         raise _Unusable(f"holds a null byte or a lone surrogate in {key!r}")
     return text
 
