@@ -257,6 +257,8 @@ class LlmCall:
 class Measurements:
     """The measured columns of an evaluation: speedups over the baselines, median latencies in milliseconds, and the
     fraction of the roofline that was reached.
+
+    `speedup_best` is over `best_baseline`, the fastest of all baselines that were timed.
     """
 
     speedup: float | None = None
@@ -269,6 +271,10 @@ class Measurements:
     eager_ms: float | None = None
     compile_ms: float | None = None
     roofline_fraction: float | None = None
+    speedup_best: float | None = None
+    speedup_best_low: float | None = None
+    speedup_best_high: float | None = None
+    best_baseline: str | None = None
 
 
 @dataclass(frozen=True)
@@ -421,6 +427,10 @@ class BestEvaluation:
     eager_ms: float | None
     compile_ms: float | None
     roofline_fraction: float | None
+    speedup_best: float | None
+    speedup_best_low: float | None
+    speedup_best_high: float | None
+    best_baseline: str | None
     refuted: bool = False
     provenance: Mapping[str, JsonValue] = field(default_factory=dict)
 
@@ -445,6 +455,7 @@ class LeaderboardSort(StrEnum):
     MODEL = "model"
     SPEEDUP = "speedup"
     SPEEDUP_COMPILE = "speedup_compile"
+    SPEEDUP_BEST = "speedup_best"
     LATENCY = "latency"
     ROOFLINE = "roofline"
     COST = "cost"
@@ -476,6 +487,8 @@ class LeaderboardEntry:
         evaluated_at: when it was stored.
         cost_usd: the cost of the whole job, or None if it is not known.
         pooled: the number of evaluations whose figures were pooled; 0 without measurements.
+        memory: what the job could be told of earlier ones: `off`, `similar`, or `all`, kernels of this op among it;
+            empty for jobs of earlier versions, and for candidates that no job wrote.
     """
 
     task: str
@@ -499,6 +512,10 @@ class LeaderboardEntry:
     eager_ms: float | None = None
     compile_ms: float | None = None
     roofline_fraction: float | None = None
+    speedup_best: float | None = None
+    speedup_best_low: float | None = None
+    speedup_best_high: float | None = None
+    best_baseline: str | None = None
     tags: tuple[str, ...] = ()
     job_id: int | None = None
     evaluation_id: str | None = None
@@ -506,6 +523,7 @@ class LeaderboardEntry:
     evaluated_at: datetime | None = None
     cost_usd: float | None = None
     pooled: int = 0
+    memory: str = ""
 
     @property
     def board(self) -> tuple[str, str, str, str, str]:

@@ -31,7 +31,15 @@ class Base(DeclarativeBase):
 
 LOCAL_USER = "local"
 """The user of commands on this machine and of a server without login."""
-_SORTABLE = ("speedup", "speedup_compile", "candidate_ms", "roofline_fraction", "cost_usd", "evaluated_at")
+_SORTABLE = (
+    "speedup",
+    "speedup_compile",
+    "speedup_best",
+    "candidate_ms",
+    "roofline_fraction",
+    "cost_usd",
+    "evaluated_at",
+)
 
 
 class TaskRow(Base):
@@ -213,6 +221,10 @@ class EvaluationRow(Base):
     eager_ms: Mapped[float | None]
     compile_ms: Mapped[float | None]
     roofline_fraction: Mapped[float | None]
+    speedup_best: Mapped[float | None]
+    speedup_best_low: Mapped[float | None]
+    speedup_best_high: Mapped[float | None]
+    best_baseline: Mapped[str | None] = mapped_column(ShortText(32))
     noise: Mapped[float | None]  # the load of other programs meanwhile
     result: Mapped[dict[str, Any]]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
@@ -264,6 +276,10 @@ class StandingRow(Base):
     eager_ms: Mapped[float | None]
     compile_ms: Mapped[float | None]
     roofline_fraction: Mapped[float | None]
+    speedup_best: Mapped[float | None]
+    speedup_best_low: Mapped[float | None]
+    speedup_best_high: Mapped[float | None]
+    best_baseline: Mapped[str | None] = mapped_column(ShortText(32))
     tags: Mapped[list[Any]]
     job_id: Mapped[int | None]
     candidate_hash: Mapped[str | None] = mapped_column(ShortText(64))

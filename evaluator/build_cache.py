@@ -1,4 +1,4 @@
-"""The build cache: files built by torch.compile for a task, or by a candidate.
+"""The build cache: files built by a baseline for a task, or by a candidate.
 
 They are kept between evaluations as opaque bytes. The referee returns the bytes and takes them as input. They are only
 ever unpacked in a baseline's runner of the same task, or in a runner of the same candidate.
@@ -62,13 +62,15 @@ class BuildCache:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.b64"
 
 
-def baseline_key(task: Task, sandbox: Mapping[str, str], device: Device, *, shape_group: int | None = None) -> str:
-    """The key of torch.compile's kernels of a task for its inputs, or for those of one of its shape groups.
+def baseline_key(
+    name: str, task: Task, sandbox: Mapping[str, str], device: Device, *, shape_group: int | None = None
+) -> str:
+    """The key of what a baseline has built of a task for its inputs, or for those of one of its shape groups.
 
-    `sandbox` is the sandbox's description.
+    `name` is the baseline's, `sandbox` the sandbox's description.
     """
-    name = "baseline" if shape_group is None else f"baseline of shape group {shape_group}"
-    return f"{name}\n{_place(task, sandbox, device)}"
+    group = "" if shape_group is None else f" of shape group {shape_group}"
+    return f"baseline {name}{group}\n{_place(task, sandbox, device)}"
 
 
 def candidate_key(task: Task, candidate_source: str, sandbox: Mapping[str, str], device: Device) -> str:

@@ -12,6 +12,7 @@ from evaluator.evaluation import SCHEMA, Evaluation
 from evaluator.peak_store import PeakStore
 from evaluator.platforms import Platform
 from evaluator.provenance import provenance
+from evaluator.referee.protocol.baselines import EAGER, SOURCE_KERNEL, USUAL
 from evaluator.referee.protocol.gpu_checks import ARCHITECTURES
 from evaluator.referee_process import HarnessFailed, run_referee
 from sandbox.base import Limits, Sandbox
@@ -32,7 +33,7 @@ class Effort:
     call_timeout_s: float = 20.0
     measure_budget_s: float = 20.0
     precision: float = 0.2  # the width, as a share of the speedup, at which an interval is narrow enough
-    baselines: tuple[str, ...] = ("eager", "compile")  # those that the platform lacks are left out
+    baselines: tuple[str, ...] = USUAL  # those that the platform lacks are left out
     trial: bool = False  # whether timing ends as soon as it is decided if the candidate is better than the champion
     cold: bool = False  # whether caches are scrubbed before each timed call
     shape_group: int | None = None  # the task's own inputs are those of get_input_groups()[N]; None: get_inputs()
@@ -114,9 +115,11 @@ def evaluate(
     start = time.perf_counter()
     described = sandbox.describe()
     probed = platform.device(device)
+    own_key = candidate_key(task, candidate_source, described, probed)
     keys = {
-        "compile_cache": baseline_key(task, described, probed, shape_group=effort.shape_group),
-        "build_cache": candidate_key(task, candidate_source, described, probed),
+        name: baseline_key(name, task, described, probed, shape_group=effort.shape_group)
+        for name in (*effort.baselines, SOURCE_KERNEL)
+        if name != EAGER
     }
     champion = champion_source or ""
     describe = partial(
@@ -130,14 +133,16 @@ def evaluate(
         weights=weights,
     )
     built_before = cache.get(candidate_key(task, champion, described, probed)) if cache and champion else ""
-    kept = {name: "" if cache is None else cache.get(key) for name, key in keys.items()}
+    kept = {name: found for name, key in keys.items() if cache is not None and (found := cache.get(key))}
+    built = "" if cache is None else cache.get(own_key)
     try:
         result = run_referee(
             "evaluate",
             platform,
             {
                 **effort.request(task, candidate_source),
-                **kept,
+                "baseline_caches": kept,
+                "build_cache": built,
                 "champion_source": champion,
                 "champion_cache": built_before,
                 "peaks": {} if peaks is None else peaks.get(probed, described),
@@ -152,10 +157,14 @@ def evaluate(
         )
     except HarnessFailed as failure:
         return _without_result(failure, describe(result={}), start)
-    for name, key in keys.items():
-        fresh = str(result.get(name, ""))
-        if cache is not None and fresh and fresh != kept[name]:
-            cache.put(key, fresh)
+    if cache is not None:
+        returned = result.get("baseline_caches") or {}
+        for key, fresh, old in (
+            (own_key, result.get("build_cache"), built),
+            *((key, returned.get(name), kept.get(name)) for name, key in keys.items()),
+        ):
+            if isinstance(fresh, str) and fresh != old:
+                cache.put(key, fresh)
     if peaks is not None and result.get("peaks"):
         peaks.add(probed, described, result["peaks"])
     total = time.perf_counter() - start

@@ -45,6 +45,7 @@ PHASES = (
         ("checking for races", "compiling for GPUs", "looking for the cause"),
         ("screening",),
     ),
+    Phase("baselines", "checking baselines", ("checking the baseline",), ("baselines",)),
     Phase(TIMING, "timing", ("timing,",), ("timing", "limits")),
     Phase("varying", "trying other inputs", ("trying other inputs",), ("neighbours",)),
     Phase(PROFILING, "profiling", ("profile:",), ("profile",)),

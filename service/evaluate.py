@@ -20,6 +20,7 @@ from service.jobs.export import without_header
 from service.jobs.journal import Observer
 from service.jobs.liveness import LOST, job_heartbeat, job_lost, require_owned, this_process
 from service.jobs.persistence import save_evaluation, save_task
+from service.jobs.spec import BASELINES
 from service.settings import Settings
 from service.tasks import find_task
 from service.weights import read_state
@@ -152,7 +153,7 @@ def _evaluate(
             platform=context.platform.name,
             sandbox=context.sandbox.name,
             owner=owner,
-            options={"candidate": origin},
+            options={"candidate": origin, BASELINES: context.settings.baselines},
         )
     status = JobStatus.FAILED
     try:

@@ -8,10 +8,12 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from evaluator.referee.protocol.baselines import BASELINES, EAGER, USUAL
 from evaluator.referee.protocol.gpu_checks import ARCHITECTURES, is_architecture
 from service.errors import BadRequest, KeyUnreadable
 
 PREFIX = "KERNELWRIGHT_"
+BASELINE_NAMES = tuple(BASELINES)
 MAX_KEY_BYTES = 16 * 1024
 MEASURE_S_MAX = 600
 MIN_SECRET_CHARS = 6  # shorter values are words that may occur in any text
@@ -62,7 +64,7 @@ class Settings(BaseSettings):
         20.0, ge=0.1, le=MEASURE_S_MAX
     )  # for the timed calls of one evaluation; more narrows the intervals
     precision: float = Field(0.2, ge=0.01, le=1)  # timing stops early at a speedup's interval of this share of it
-    baselines: str = "eager,compile"  # by commas; eager alone where torch.compile takes too long
+    baselines: str = ",".join(USUAL)  # by commas: what kernels are timed against
     architectures: str = ",".join(ARCHITECTURES)  # by commas: what kernels for GPUs are compiled for
     models: str = ""  # patterns of models, by commas, that submitters may use beside `model` and builtin/compiler
     weights_mb: int = Field(4096, ge=0, le=1024 * 1024)  # of one user's models, that a server keeps for jobs
@@ -93,9 +95,11 @@ class Settings(BaseSettings):
     @classmethod
     def _known_baselines(cls, value: str) -> str:
         names = [name.strip() for name in value.split(",")]
-        if sorted(names) not in (["eager"], ["compile", "eager"]):
-            raise ValueError("give eager or eager,compile; eager is what speedups are told over")
-        return ",".join(sorted(names, reverse=True))
+        if wrong := [name for name in names if name not in BASELINES]:
+            raise ValueError(f"{wrong[0][:40]!r} is no baseline; there is: {', '.join(BASELINES)}")
+        if EAGER not in names:
+            raise ValueError("eager must be among them, because candidates are checked against it in timed calls")
+        return ",".join(name for name in BASELINES if name in names)
 
     @field_validator("architectures")
     @classmethod

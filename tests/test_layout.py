@@ -314,7 +314,7 @@ ROOMS = {
         "migrations/versions": "",
     },
     "evaluator/referee": {
-        ".": "correctness fork_server isolation platforms pool timing",
+        ".": "correctness fork_server isolation platforms pool protocol timing",
         "correctness": ". isolation platforms pool protocol timing",
         "fork_server": "protocol runner runner/platforms",
         "isolation": ". platforms protocol",

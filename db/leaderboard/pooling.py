@@ -16,7 +16,7 @@ mistake retracts it.
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -254,6 +254,9 @@ def _pooled_measurements(over_eager: Speedup, used: Sequence[tuple[Evaluated, fl
         if each.speedup_compile is not None and each.speedup_compile > 0
     ]
     compiled = pool_speedups(over_compile) if over_compile else None
+    name_of_best, over_best = _over_best(
+        given, {"eager": over_eager} | ({} if compiled is None else {"compile": compiled})
+    )
     means = {}
     for name in ("candidate_ms", "eager_ms", "compile_ms", "roofline_fraction"):
         known = [(value, weight) for each, weight in used if (value := getattr(each.measurements, name) or 0.0) > 0]
@@ -266,8 +269,34 @@ def _pooled_measurements(over_eager: Speedup, used: Sequence[tuple[Evaluated, fl
         speedup_compile=None if compiled is None else compiled.value,
         speedup_compile_low=None if compiled is None else compiled.low,
         speedup_compile_high=None if compiled is None else compiled.high,
+        speedup_best=None if over_best is None else over_best.value,
+        speedup_best_low=None if over_best is None else over_best.low,
+        speedup_best_high=None if over_best is None else over_best.high,
+        best_baseline=name_of_best,
         **means,
     )
+
+
+def _over_best(given: Sequence[Measurements], known: Mapping[str, Speedup]) -> tuple[str | None, Speedup | None]:
+    """The baseline over which the pooled speedup is the least, and that speedup.
+
+    Evaluations may have been timed against different baselines, and of one that is not among the usual ones it is known
+    only where it was the fastest: there its speedups are pooled.
+
+    Args:
+        given: the figures of the evaluations.
+        known: the pooled speedups over the usual baselines.
+    """
+    if not any(each.best_baseline for each in given):
+        return None, None
+    of: dict[str, list[Speedup]] = {}
+    for each in given:
+        if each.best_baseline is not None and each.best_baseline not in known and (each.speedup_best or 0.0) > 0:
+            found = Speedup(each.speedup_best or 0.0, each.speedup_best_low, each.speedup_best_high)
+            of.setdefault(each.best_baseline, []).append(found)
+    pooled = {**known, **{name: pool_speedups(each) for name, each in of.items()}}
+    least = min(pooled, key=lambda name: (pooled[name].value, name))
+    return least, pooled[least]
 
 
 def _tags(over_eager: Speedup, used: Sequence[tuple[Evaluated, float]]) -> tuple[str, ...]:

@@ -14,16 +14,17 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from db.leaderboard.rules import Tier
 from db.records import LeaderboardEntry, LeaderboardFilters, LeaderboardSort
-from db.tables import StandingRow
+from db.tables import JobRow, StandingRow
 
 ALL = LeaderboardFilters()
 
 _MAX_VALUE_CHARS = 200
-_COLUMNS = tuple(each.name for each in fields(LeaderboardEntry))
+_COLUMNS = tuple(each.name for each in fields(LeaderboardEntry) if each.name != "memory")
 # The column of each order, and whether the highest value usually comes first.
 _VALUES: dict[LeaderboardSort, tuple[InstrumentedAttribute[Any], bool]] = {
     LeaderboardSort.SPEEDUP: (StandingRow.speedup, True),
     LeaderboardSort.SPEEDUP_COMPILE: (StandingRow.speedup_compile, True),
+    LeaderboardSort.SPEEDUP_BEST: (StandingRow.speedup_best, True),
     LeaderboardSort.LATENCY: (StandingRow.candidate_ms, False),
     LeaderboardSort.ROOFLINE: (StandingRow.roofline_fraction, True),
     LeaderboardSort.COST: (StandingRow.cost_usd, False),
@@ -142,9 +143,11 @@ def _entries(
     if limit is not None or offset:
         chosen = chosen.limit(limit).offset(offset)
     keys = chosen.subquery()
-    query = select(*(getattr(StandingRow, name) for name in _COLUMNS)).join(keys, keys.c.key == StandingRow.key)
+    columns = [getattr(StandingRow, name) for name in _COLUMNS]
+    query = select(*columns, JobRow.options["memory"].as_string().label("memory"))
+    query = query.join(keys, keys.c.key == StandingRow.key).outerjoin(JobRow, JobRow.id == StandingRow.job_id)
     return [
-        LeaderboardEntry(**{**row, "tags": tuple(row["tags"])})
+        LeaderboardEntry(**{**row, "tags": tuple(row["tags"]), "memory": row["memory"] or ""})
         for row in session.execute(query.order_by(*order)).mappings()
     ]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from .protocol.baselines import BASELINES, title_of
 from .sanitize import fault
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -112,11 +113,12 @@ class ChampionFailed(Exception):
     """The candidate to compare with failed in its turn, which is no fault of the candidate that is judged."""
 
 
-class CompileFailed(Exception):
-    """The baseline torch.compile failed in its turn, which is no fault of the task's. `failure` says how."""
+class BaselineFailed(Exception):
+    """The baseline `name`, not eager, failed in its turn, which is no fault of the task's. `failure` says how."""
 
-    def __init__(self, failure: RunnerFailed) -> None:
+    def __init__(self, name: str, failure: RunnerFailed) -> None:
         super().__init__(failure.message)
+        self.name = name
         self.failure = failure
 
 
@@ -156,9 +158,9 @@ def of_task(failure: RunnerFailed, *, doing: str) -> Finding:
     return Finding("task_invalid", f"the reference failed in {doing}: {message}", code, failure.detail)
 
 
-def of_compile(failure: RunnerFailed, *, doing: str) -> Finding:
-    """The verdict where the baseline torch.compile failed and may not be left out."""
-    text = f"the baseline torch.compile failed in {doing}: {failure.message[:200]}"
+def of_baseline(failure: RunnerFailed, *, name: str, doing: str) -> Finding:
+    """The verdict where a baseline other than eager failed and may not be left out."""
+    text = f"the baseline {title_of(name)} failed in {doing}: {failure.message[:200]}"
     return Finding("sandbox_error", text, "baseline_lost", failure.detail)
 
 
@@ -169,8 +171,8 @@ def of_failure(failure: RunnerFailed) -> Finding:
         return of_candidate(failure, building=False, doing=doing)
     if failure.role in _OF_THE_TASK:
         return of_task(failure, doing=doing)
-    if failure.role == "compile":
-        return of_compile(failure, doing=doing)
+    if failure.role in BASELINES:
+        return of_baseline(failure, name=failure.role, doing=doing)
     return Finding("sandbox_error", f"a process of the referee's own failed: {failure.message}", failure.kind)
 
 

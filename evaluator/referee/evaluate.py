@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from .correctness import check, neighbours
@@ -16,6 +17,7 @@ from .pool import input_supply
 from .pool.baselines import Baselines
 from .pool.candidate_builder import Builder
 from .pool.runner_pool import RunnerPool, progress
+from .protocol.baselines import BASELINES, SOURCE_KERNEL
 from .timing import call_times, roofline, sequential
 from .timing.stage import TimingStage
 from .timing.whole_turns import Evenness
@@ -47,7 +49,7 @@ class Evaluation:
         self.measurement.resolution = self.pool.platform.resolution
         self.measurement.set_sd = self.pool.platform.set_sd
         self.began_s = time.perf_counter()
-        self.baselines = Baselines(self.pool, self.pool.request.compile_cache)
+        self.baselines = Baselines(self.pool)
         self.builder = Builder(self.pool, "candidate", request.candidate_source, request.build_cache)
         self.champion: Builder | None = None
         if request.champion_source:
@@ -100,20 +102,20 @@ class Evaluation:
 
     def _examine(self) -> Finding:
         pool = self.pool
-        kernel = pool.request.source_kernel
+        # Unless an earlier evaluation of the task has examined it.
+        to_examine = pool.request.source_kernel and not pool.request.baseline_caches.get(SOURCE_KERNEL)
         with stage(self.cost_s, "reference"):
             progress("running the reference")
             reference = pool.start_reference()
-        if kernel and not pool.request.compile_cache:  # else an earlier evaluation of the task has examined it
+        if to_examine:
             with stage(self.cost_s, "source_kernel"):
                 pool.platform.examine_source_kernel(pool, reference)
-            self.baselines.packed = pool.kernel_built
         with stage(self.cost_s, "inputs"):
             self.smaller_inputs = input_supply.fit_inputs(pool, reference)
             if not pool.frugal:
                 self._make_warm(reference)
-        if "compile" in pool.request.baselines and not pool.frugal:
-            self.baselines.compile_ahead(self.warm[0], self.plan.sets)
+        if "compile" in self.baselines.others and not pool.frugal:
+            self.baselines.others["compile"].start_ahead(self.warm[0], self.plan.sets)
         with stage(self.cost_s, "build"):
             progress("building the candidate")
             candidate = self.builder.start()
@@ -125,10 +127,20 @@ class Evaluation:
             self.tags.append("other_inputs")
         if pool.platform.timed == "nothing":
             return self._screen(reference, candidate)
+        foreign = pool.platform.has_foreign_code(candidate, reference)
+        checked: RunnerHandle | None = candidate
+        if not self.builder.slow:
+            pool.stop(candidate)
+            checked, pool.kept_bytes = None, 0
+        if not self.warm:
+            self._make_warm(reference)
+        if self.baselines.others:
+            with stage(self.cost_s, "baselines"):
+                self._judge_baselines(reference)
+            if checked not in pool.running:  # it was stopped to see whether it was why a baseline had no memory
+                checked, pool.kept_bytes = None, 0
         with stage(self.cost_s, "timing"):
-            if not self.warm:
-                self._make_warm(reference)
-            candidate = self._time(reference, candidate)
+            candidate = self._time(reference, checked, foreign=foreign)
         with stage(self.cost_s, "limits"):
             self._find_limit(reference)
         if pool.request.trial:
@@ -161,8 +173,25 @@ class Evaluation:
         missing = found.facts.get("missing") or {}
         return Finding("screened", text + (f"; not shown: {', '.join(missing)}" if missing else ""))
 
-    def _time(self, reference: RunnerHandle, candidate: RunnerHandle) -> RunnerHandle:
-        """Time the candidate; a runner of it that is still alive."""
+    def _judge_baselines(self, reference: RunnerHandle) -> None:
+        """Start each baseline but eager and check it as a candidate is checked. One that is not right is left out.
+
+        All runners of the candidate are stopped or stand still meanwhile.
+        """
+        for other in self.baselines.others.values():
+            progress(f"checking the baseline {other.title}")
+            self.baselines.judge(other, self.warm[0], partial(check.examine_baseline, self.pool, reference))
+        if judged := self.baselines.judged():
+            self.profile["baselines_judged"] = judged
+
+    def _time(self, reference: RunnerHandle, checked: RunnerHandle | None, *, foreign: bool) -> RunnerHandle:
+        """Time the candidate; a runner of it that is still alive.
+
+        Args:
+            reference: the reference's runner.
+            checked: the candidate's that was examined, where building another takes long.
+            foreign: whether that had loaded code of its own.
+        """
         # What is left of the sandbox's time, less what follows.
         left_s = self.pool.request.wall_s - (time.perf_counter() - self.began_s) - _AFTERWARDS_S
         plan = replace(self.plan, wall_s=left_s)
@@ -178,11 +207,6 @@ class Evaluation:
             self.warm,
             self.measurement,
         )
-        checked: RunnerHandle | None = candidate
-        foreign = self.pool.platform.has_foreign_code(candidate, reference)
-        if not self.builder.slow:
-            self.pool.stop(candidate)
-            checked, self.pool.kept_bytes = None, 0
         watch.run(checked)
         self.timed_checks = watch.checked_calls
         self.champion_fails = watch.champion_fails
@@ -242,7 +266,7 @@ class Evaluation:
         passed = finding.verdict == "passed"
         right = passed or finding.verdict == "screened"
         timed = self.measurement.timed()
-        speedup = {name: _interval(self.measurement.speedup(name)) for name in ("eager", "compile") if name in timed}
+        speedup = {name: _interval(self.measurement.speedup(name)) for name in BASELINES if name in timed}
         samples = {name: self.measurement.samples_ms(name) for name in timed}
         latency = {name: _latency(self.measurement.latency_ms(name)) for name in self.measurement.reported()}
         return {
@@ -259,7 +283,7 @@ class Evaluation:
             "profile": {**self.profile, "absent": self.baselines.absent(), "samples_ms": samples} if right else {},
             "cost_s": self.cost_s,
             "seed": self.pool.seeds.secret.hex(),
-            "compile_cache": self.baselines.packed,
+            "baseline_caches": {**self.baselines.packed(), SOURCE_KERNEL: self.pool.kernel_built},
             "build_cache": self.builder.for_later(),
         }
 

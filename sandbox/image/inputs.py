@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from sandbox.base import SandboxUnavailable
@@ -62,20 +62,20 @@ def _write_proxies(path: Path) -> None:
 _PROXY_SCHEMES = ("http", "https", "ftp", "no")
 
 
-def _download_wheels(requirements: Path, into: Path, wheels: Path | None) -> None:
+def _download_wheels(requirements: Sequence[Path], into: Path, wheels: Path | None) -> None:
     into.mkdir()
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(into)]
     command += ["--python-version", PYTHON_VERSION, "--implementation", "cp", "--abi", "cp311", "--abi", "abi3"]
     command += ["--abi", "none", *(word for platform in _PLATFORMS for word in ("--platform", platform))]
     if wheels is not None:
         command += ["--find-links", str(wheels)]
-    command += ["-r", str(requirements), _PIP]
+    command += [*(word for path in requirements for word in ("-r", str(path))), _PIP]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SandboxUnavailable(
             f"pip cannot download the image's packages: {_last_error(done.stderr)}.",
             "Set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels (its install page names it), or put the wheels "
-            f"of {requirements.name} into a folder and name it with --wheels DIR.",
+            f"of {' and '.join(path.name for path in requirements)} into a folder and name it with --wheels DIR.",
         )
 
 

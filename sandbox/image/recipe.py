@@ -40,9 +40,9 @@ class ImageRecipe:
         return tuple(self.folder / name for name in self.files)
 
     @property
-    def requirements(self) -> Path:
-        """The Python packages of the image, each pinned."""
-        return self.folder / "requirements.txt"
+    def requirements(self) -> tuple[Path, ...]:
+        """The files that pin the image's Python packages: those of all, and where there is one, those of baselines."""
+        return tuple(path for path in self.paths if path.name in ("requirements.txt", "baselines.txt"))
 
     @property
     def tag(self) -> str:

@@ -64,6 +64,10 @@ class BatchJob:
     eager_ms: float | None
     compile_ms: float | None
     roofline_fraction: float | None
+    speedup_best: float | None
+    speedup_best_low: float | None
+    speedup_best_high: float | None
+    best_baseline: str | None
     device: str | None
     sandbox: str
     candidate_hash: str | None
@@ -99,7 +103,7 @@ class BatchJob:
 COLUMNS = tuple(each.name for each in fields(BatchJob))
 SETTINGS = (
     *("judge_model", "rounds", "seed", "plateau_rounds", "roofline_target", "price", "memory"),
-    *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
+    *("baselines", "budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
 )
 """The options of a job that exports name. The others are the server's own, or follow from columns."""
 

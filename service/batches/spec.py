@@ -48,6 +48,7 @@ class JobOptions(_Strict):
     plateau_rounds: int | None = Field(default=None, ge=0, le=1000)
     roofline_target: float | None = Field(default=None, gt=0, le=1)
     memory: Literal["off", "similar", "all"] | None = None
+    baselines: str | None = Field(default=None, max_length=200)
     api_base: str | None = Field(default=None, max_length=1000)
     api_key_file: Path | None = None
     image: str | None = Field(default=None, max_length=255)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agents.llm.models import is_builtin
 from agents.memory import MemoryMode
 from evaluator.evaluation import noise_of
+from evaluator.referee.protocol.baselines import BASELINES, USUAL, title_of
 from service.cancellation import CancelToken
 from service.cli.output import job_json, latency, make_console, note, plain, print_json, print_table, ratio
 from service.errors import BadRequest, Unavailable
@@ -226,16 +227,20 @@ def _accuracy_lines(correctness: Mapping[str, Any]) -> None:
 def _latency_table(result: Mapping[str, Any], last: str, clock: Clock) -> None:
     latencies, speedups = result.get("latency_ms") or {}, result.get("speedup") or {}
     rows = []
-    for name, title in (("eager", "eager"), ("compile", "torch.compile"), ("candidate", last)):
+    asked = ((result.get("provenance") or {}).get("settings") or {}).get("baselines") or ()
+    titles = {name: title_of(name) for name in BASELINES if name in (*USUAL, *asked)} | {"candidate": last}
+    for name, title in titles.items():
         found, speedup = latencies.get(name), speedups.get(name)
         shown = "" if speedup is None else ratio(speedup["value"], speedup["low"], speedup["high"])
-        if name == "compile" and found is None:
-            asked = ((result.get("provenance") or {}).get("settings") or {}).get("baselines") or ()
+        if name != "candidate" and found is None:
             shown = "not available for this op" if name in asked else "not measured"
             shown = "not measured in a trial" if TRIAL in (result.get("tags") or ()) else shown
         rows.append((title, latency(found and found["median"], clock), shown))
     columns = ("", f"latency ({clock.unit})", "speedup over it (95 %)")
     print_table(columns, rows, right=columns[1:])
+    for name, reason in ((result.get("profile") or {}).get("absent") or {}).items():
+        if name in asked:
+            _line(str(reason))
 
 
 def _line(text: str, detail: str = "") -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.records import PLAN_ONLY, RESUMABLE
+from evaluator.referee.protocol.baselines import title_of
 from service.cli.job_output import show_evaluation
 from service.cli.output import latency, note, plain, print_table, ratio
 from service.whole_models.plan import Plan, plan_json
@@ -159,7 +160,7 @@ def show_run(found: Mapping[str, Any]) -> None:
     proof = found["proof"]
     if proof is not None:
         show_evaluation(proof, last="with kernels")
-        names = [{"eager": "eager", "compile": "torch.compile"}[name] for name in faster_baselines(proof)]
+        names = [title_of(name) for name in faster_baselines(proof)]
         if names:
             print(f"not delivered: {' and '.join(names)} alone is faster than the model with kernels")
     _show_shapes(found.get("shapes") or ())

@@ -37,6 +37,14 @@ Memory = Annotated[
         " Default: similar; in batches off.",
     ),
 ]
+Baselines = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="What kernels are timed against, by commas: eager, compile, compile-max-autotune, onnxruntime, openvino."
+        " Default: eager,compile.",
+    ),
+]
 Server = Annotated[
     str | None, typer.Option(metavar="URL", help="Do it through this server (token: KERNELWRIGHT_TOKEN).")
 ]

@@ -13,6 +13,7 @@ from agents.llm.models import is_builtin
 from db.records import EvaluationRecord, JobRecord, TaskRecord
 from db.store import Store
 from evaluator.platforms import PLATFORM_NAMES, load_platform
+from evaluator.referee.protocol.baselines import BASELINES, USUAL, title_of
 from service.errors import BadRequest
 from service.jobs.guard import guard_text, without_guard
 from service.jobs.memory import ToldMemory
@@ -103,6 +104,13 @@ def kernel_text(details: JobDetails, best: EvaluationRecord) -> str:
             f"# Speedup over torch.compile: {measurements.speedup_compile:.3f} (95 % interval {low} to {high})"
         )
         lines.append(clock.beside(over_compile))
+    if (fastest := measurements.best_baseline) is not None and fastest not in USUAL:
+        low, high = _bound(measurements.speedup_best_low), _bound(measurements.speedup_best_high)
+        over_best = (
+            f"# Speedup over the fastest baseline, {title_of(fastest)}: {measurements.speedup_best:.3f} (95 % interval"
+            f" {low} to {high})"
+        )
+        lines.append(clock.beside(over_best))
     if details.on_leaderboard:
         lines.append(f"# {details.on_leaderboard}")
     lines.append(f"# Harness: {provenance.get('harness', 'unknown')}")
@@ -214,10 +222,11 @@ def _figures(best: EvaluationRecord, clock: Clock) -> tuple[str, ...]:
 
 def latency_section(result: Mapping[str, Any], clock: Clock) -> str:
     """The table of latencies and speedups of an evaluation, and what its figures are."""
-    speedups = result.get("speedup") or {}
+    speedups, latencies = result.get("speedup") or {}, result.get("latency_ms") or {}
+    titles = {name: title_of(name) for name in BASELINES if name in USUAL or name in latencies}
     rows = []
-    for name, title in (("eager", "eager"), ("compile", "torch.compile"), ("candidate", "this kernel")):
-        latency = (result.get("latency_ms") or {}).get(name)
+    for name, title in (titles | {"candidate": "this kernel"}).items():
+        latency = latencies.get(name)
         if latency is None:
             rows.append((title, "not measured", "", ""))
             continue

@@ -40,7 +40,23 @@ def measurements_of(evaluation: Evaluation) -> Measurements:
         eager_ms=medians.get("eager"),
         compile_ms=medians.get("compile"),
         roofline_fraction=None if evaluation.roofline is None else evaluation.roofline.fraction,
+        **_over_best(evaluation),
     )
+
+
+def _over_best(evaluation: Evaluation) -> dict[str, Any]:
+    """The speedup over the fastest baseline: the least of all."""
+    speedup = evaluation.speedup or {}
+    if not speedup:
+        return {}
+    name = min(speedup, key=lambda each: speedup[each].value)
+    found = speedup[name]
+    return {
+        "speedup_best": found.value,
+        "speedup_best_low": found.low,
+        "speedup_best_high": found.high,
+        "best_baseline": name,
+    }
 
 
 def outcome_of(evaluation: Evaluation, platform: Platform, *, candidate_hash: str, evaluation_id: str) -> Outcome:

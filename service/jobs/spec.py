@@ -24,6 +24,9 @@ SANDBOX = "sandbox"
 DEVICE_TEXT = "device_text"
 """The option of a job that holds what its models are told of the device. It is stored once, before the first prompt."""
 
+BASELINES = "baselines"
+"""The option of a job that names what its kernels are timed against, by commas."""
+
 OUT = "out"
 """The option of a job that says where its result goes."""
 
@@ -34,6 +37,7 @@ MODEL_PLATFORMS = ("cpu",)
 _OPTIONS = (
     *("judge_model", "rounds", "seed", "plateau_rounds", "roofline_target", "memory", "api_base", "image", "price"),
     *("budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
+    BASELINES,
 )
 
 
@@ -54,7 +58,9 @@ def settings_of(job: JobRecord, settings: Settings) -> Settings:
 
 def settings_of_options(options: Mapping[str, Any], settings: Settings) -> Settings:
     """`settings` with those that `options_of` has stored."""
-    return settings.model_copy(update={name: options.get(name) for name in (*_OPTIONS, "api_key_file")})
+    stored = {name: options.get(name) for name in (*_OPTIONS, "api_key_file")}
+    stored[BASELINES] = options.get(BASELINES) or settings.baselines  # a job of an earlier version names none
+    return settings.model_copy(update=stored)
 
 
 def for_provider(settings: Settings, model: str) -> Settings:

@@ -13,8 +13,8 @@ from service.errors import BadRequest
 from service.evaluate import MAX_CANDIDATE_BYTES, check_rules
 from service.evaluation_context import check_shape_group
 from service.jobs.persistence import save_task
-from service.jobs.spec import SANDBOX
-from service.settings import Settings
+from service.jobs.spec import BASELINES, SANDBOX
+from service.settings import Settings, override
 from service.submissions.access import Principal, Role, require
 from service.submissions.enqueue import PRIORITIES, asked_sandbox
 from service.submissions.idempotency import run_idempotent
@@ -37,6 +37,7 @@ def evaluate_for(
     cold: bool = False,
     tolerance: str | None = None,
     shape_group: int | None = None,
+    baselines: str | None = None,
     weights: str | None = None,
     settings: Settings,
     store: Store,
@@ -51,7 +52,8 @@ def evaluate_for(
         The job's id, and False if an earlier request with this key had queued it.
 
     Raises:
-        BadRequest: the candidate is too large, the platform or rule is unknown, or the task has no shape groups.
+        BadRequest: the candidate is too large, the platform, a rule or a baseline is unknown, or the task has no shape
+            groups.
         NotAllowed, QuotaExceeded: the token does not allow it.
     """
     require(principal, Role.SUBMITTER)
@@ -66,6 +68,7 @@ def evaluate_for(
     digest = hash_of(source)
     wanted: dict[str, Any] = {"profile": profile, "cold": cold, "tolerance": tolerance}
     wanted |= {} if shape_group is None else {"shape_group": shape_group}
+    wanted[BASELINES] = (settings if baselines is None else override(settings, baselines=baselines)).baselines
     wanted |= {} if weights is None else {WEIGHTS: weights}
 
     def create(session: Session) -> str:
@@ -84,8 +87,9 @@ def reevaluate(
 ) -> tuple[int, bool]:
     """Queue a job that evaluates a candidate of `job_id` again.
 
-    The new job names the original job and its model, so that the result counts for that model. A candidate that ran in
-    Docker runs only in Docker again, and one that was held to given weights is held to them again.
+    The new job names the original job and its model, so that the result counts for that model, and its baselines. A
+    candidate that ran in Docker runs only in Docker again, and one that was held to given weights is held to them
+    again.
 
     Returns:
         The job's id, and False if an earlier request with this key had queued it.
@@ -107,6 +111,8 @@ def reevaluate(
             options[WEIGHTS] = weights
         if DOCKER in (job.sandbox, job.options.get(SANDBOX)):
             options[SANDBOX] = DOCKER
+        if BASELINES in job.options:
+            options[BASELINES] = job.options[BASELINES]
         return _queue(session, principal, job.task.id, job.platform, options, source, model=job.model)
 
     request = {"do": "reevaluate", "job": job_id, "candidate": candidate_hash}

@@ -29,7 +29,7 @@ from tasks.task import Task
 
 OPTIONS = (
     *("platform", "model", "judge_model", "strategy", "rounds", "seed", "plateau_rounds", "roofline_target", "memory"),
-    *("price", "budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
+    *("baselines", "price", "budget_usd", "budget_tokens", "budget_s", "budget_evaluations"),
 )
 """The options that a request may set. Addresses, key files, images, sandboxes and paths of the server are not."""
 

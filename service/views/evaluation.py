@@ -8,6 +8,7 @@ from typing import Any
 from db.evaluations import results
 from db.records import EvaluationRecord
 from db.store import Store
+from evaluator.referee.protocol.baselines import BASELINES, title_of
 from tasks.outcomes import GUARDED, Clock, NeighbourResult, check_result, clock_of
 
 _MAX_SAMPLES = 2000  # of one series; more would only make the page larger
@@ -55,13 +56,18 @@ class NeighbourLine:
 
 @dataclass(frozen=True)
 class LatencyLine:
-    """The time of one call in milliseconds: median, 95 % interval, and the timed calls by process set."""
+    """The time of one call in milliseconds: median, 95 % interval, and the timed calls by process set.
+
+    `over` is the candidate's speedup over this one; None for the candidate itself.
+    """
 
     name: str
+    title: str
     median_ms: float
     low_ms: float | None
     high_ms: float | None
     sets_ms: tuple[tuple[float, ...], ...] = ()
+    over: Ratio | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,11 @@ class RooflineView:
 
 @dataclass(frozen=True)
 class EvaluationView:
-    """An evaluation, ready to be shown."""
+    """An evaluation, ready to be shown.
+
+    Attributes:
+        best: the speedup over the fastest baseline, which `best_title` names.
+    """
 
     id: str
     job_id: int
@@ -102,6 +112,8 @@ class EvaluationView:
     tags: tuple[str, ...]
     eager: Ratio | None
     compile: Ratio | None
+    best: Ratio | None
+    best_title: str
     checks: tuple[CheckLine, ...]
     neighbours: tuple[NeighbourLine, ...]
     tolerance: str
@@ -153,10 +165,14 @@ def evaluation_view(record: EvaluationRecord) -> EvaluationView:
         compile=ratio(
             measurements.speedup_compile, measurements.speedup_compile_low, measurements.speedup_compile_high
         ),
+        best=ratio(measurements.speedup_best, measurements.speedup_best_low, measurements.speedup_best_high),
+        best_title=title_of(measurements.best_baseline or ""),
         checks=_checks(_mapping(result.get("correctness"))),
         neighbours=_neighbours(_mapping(_mapping(result.get("correctness")).get("neighbours"))),
         tolerance=_tolerance(_mapping(_mapping(result.get("correctness")).get("tolerance"))),
-        latencies=_latencies(_mapping(result.get("latency_ms")), _mapping(profile.get("samples_ms"))),
+        latencies=_latencies(
+            _mapping(result.get("latency_ms")), _mapping(profile.get("samples_ms")), _mapping(result.get("speedup"))
+        ),
         roofline=_roofline(_mapping(result.get("roofline")), profile),
         profile=_flat({key: value for key, value in profile.items() if key not in ("samples_ms", "absent")}),
         provenance=_flat(provenance),
@@ -206,9 +222,11 @@ def _tolerance(tolerance: Mapping[str, Any]) -> str:
     return "; ".join(f"{key}: {value}" for key, value in _flat(tolerance))
 
 
-def _latencies(latencies: Mapping[str, Any], samples: Mapping[str, Any]) -> tuple[LatencyLine, ...]:
+def _latencies(
+    latencies: Mapping[str, Any], samples: Mapping[str, Any], speedups: Mapping[str, Any]
+) -> tuple[LatencyLine, ...]:
     lines = []
-    for name in ("eager", "compile", "candidate"):
+    for name in (*BASELINES, "candidate"):
         latency = _mapping(latencies.get(name))
         median = number(latency.get("median"))
         if median is None:
@@ -217,7 +235,10 @@ def _latencies(latencies: Mapping[str, Any], samples: Mapping[str, Any]) -> tupl
             tuple(value for item in _sequence(each)[:_MAX_SAMPLES] if (value := number(item)) is not None)
             for each in _sequence(samples.get(name))[:16]
         )
-        lines.append(LatencyLine(name, median, number(latency.get("low")), number(latency.get("high")), sets))
+        speedup = _mapping(speedups.get(name))
+        over = ratio(*(number(speedup.get(key)) for key in ("value", "low", "high")))
+        low, high = number(latency.get("low")), number(latency.get("high"))
+        lines.append(LatencyLine(name, title_of(name), median, low, high, sets, over))
     return tuple(lines)
 
 

@@ -8,6 +8,7 @@ from db.evaluations.tasks import names_with_several_sources
 from db.leaderboard.query import ALL, count_entries, count_ranks, is_descending, leaderboard, list_values
 from db.records import LeaderboardEntry, LeaderboardFilters, LeaderboardSort
 from db.store import Store
+from evaluator.referee.protocol.baselines import title_of
 from service.views.evaluation import Ratio, ratio
 from tasks.outcomes import Clock, clock_of, is_ranked
 from tasks.task import LOCAL_SUITE
@@ -41,6 +42,7 @@ class BoardLine:
         unreliable: whether it passed, but has no rank.
         eager: the speedup over eager PyTorch.
         compile: the speedup over torch.compile.
+        best: the speedup over the fastest of the baselines, which `best_title` names.
     """
 
     entry: LeaderboardEntry
@@ -51,6 +53,8 @@ class BoardLine:
     unreliable: bool
     eager: Ratio | None
     compile: Ratio | None
+    best: Ratio | None
+    best_title: str
 
     @property
     def clock(self) -> Clock:
@@ -156,4 +160,6 @@ def _line(entry: LeaderboardEntry, shared: Counter[tuple[object, ...]], several:
         unreliable=not is_ranked(entry.tags) and entry.rank is None,
         eager=ratio(entry.speedup, entry.speedup_low, entry.speedup_high),
         compile=ratio(entry.speedup_compile, entry.speedup_compile_low, entry.speedup_compile_high),
+        best=ratio(entry.speedup_best, entry.speedup_best_low, entry.speedup_best_high),
+        best_title=title_of(entry.best_baseline or ""),
     )

@@ -17,12 +17,15 @@ from service.views.safe_text import one_line
 _LEAST_SHARE = 0.005
 _MOST = 12
 _MOST_LOOPS = 20
+_MOST_STRETCHES = 3
+_MOST_INSTRUCTIONS = 24
 _MOST_RESOURCES = 24
 _MOST_SOURCE_LINES = 5000
 _MOST_OPENINGS = 200
 _PREFIXES = 3  # lines that a build may put before the candidate's own text: torch's header, say
 _OPENING = re.compile(r"(?:\"\"\"|''')")
 _LOOP = re.compile(r"\b(?:for|while|do)\b|#\s*pragma")
+_WRITTEN = re.compile(r"\S")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -70,6 +73,26 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class Instruction:
+    """An instruction of a stretch: the share of all samples at it, and the line of the source, if one is found."""
+
+    share: float
+    text: str
+    at: str
+    line: SourceLine | None
+
+
+@dataclass(frozen=True)
+class HotCode:
+    """The stretch of a function's machine code in which most samples were taken."""
+
+    function: str
+    where: str
+    share: float
+    instructions: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True)
 class Resources:
     """What a kernel takes of a GPU, by its compiler: words such as `40 registers`; `spilled` bytes or registers."""
 
@@ -89,6 +112,7 @@ class Why:
         regions: where the time goes, from the coarsest to the finest.
         loops: the loops of the candidate's own code, those that are not vectorised first.
         loops_seen: how many the compiler spoke of.
+        hot: the machine code in which the time goes, function by function.
         resources: what its kernels take of GPUs that they were compiled for.
         instructions: by architecture, the kinds of instructions of the machine code with their numbers.
         absent: what could not be measured, and why.
@@ -99,6 +123,7 @@ class Why:
     regions: tuple[Regions, ...]
     loops: tuple[Loop, ...]
     loops_seen: int
+    hot: tuple[HotCode, ...]
     resources: tuple[Resources, ...]
     instructions: tuple[tuple[str, str], ...]
     absent: tuple[tuple[str, str], ...]
@@ -112,6 +137,7 @@ def why(record: EvaluationRecord, view: EvaluationView, source: str) -> Why:
     lines = source.splitlines()[:_MOST_SOURCE_LINES]
     regions = tuple(each for each in _regions(profile, detail, lines) if each.shares)
     loops, seen = _loops(_mapping(detail.get("vectorization")), lines)
+    hot = _hot(_mapping(detail.get("processor_time")), _mapping(detail.get("vectorization")), lines)
     compiled = [each for each in _sequence(_mapping(profile.get("screening")).get("compiled")) if _mapping(each)]
     resources = tuple(_resources(compiled))
     sentences = [*_roofline(view), *_calls(_mapping(detail.get("calls"))), *_time(regions)]
@@ -122,6 +148,7 @@ def why(record: EvaluationRecord, view: EvaluationView, source: str) -> Why:
         regions=regions,
         loops=loops,
         loops_seen=seen,
+        hot=hot,
         resources=resources,
         instructions=tuple(_instructions(compiled)),
         absent=tuple(
@@ -216,10 +243,9 @@ def _line_of_function(name: str, lines: Sequence[str]) -> SourceLine | None:
 def _loops(told: Mapping[str, Any], lines: Sequence[str]) -> tuple[tuple[Loop, ...], int]:
     rows = [row for row in _sequence(told.get("loops")) if isinstance(row, Mapping)][:_MOST_LOOPS]
     places = [_place(row) for row in rows]
-    openings = [place for place, line in enumerate(lines, 1) if _OPENING.search(line[:2000])][:_MOST_OPENINGS]
-    looping = {place for place, line in enumerate(lines, 1) if _LOOP.search(line[:2000])}
+    openings, looping = _openings(lines), _lines_with(_LOOP, lines)
     shifts = {
-        file: _shift([place for f, place in places if f == file], openings, looping)
+        file: _shift([(place, looping) for f, place in places if f == file], openings)
         for file in {file for file, _ in places}
     }
     found = []
@@ -244,22 +270,76 @@ def _place(row: Mapping[str, Any]) -> tuple[str, int]:
     return file, int(line) if line.isascii() and line.isdigit() and len(line) < 8 else 0
 
 
-def _shift(places: Sequence[int], openings: Sequence[int], looping: Container[int]) -> int | None:
+def _openings(lines: Sequence[str]) -> list[int]:
+    """The lines of the source in which a string of several lines may begin."""
+    return sorted(_lines_with(_OPENING, lines))[:_MOST_OPENINGS]
+
+
+def _lines_with(pattern: re.Pattern[str], lines: Sequence[str]) -> set[int]:
+    return {place for place, line in enumerate(lines, 1) if pattern.search(line[:2000])}
+
+
+def _shift(places: Sequence[tuple[int, Container[int]]], openings: Sequence[int]) -> int | None:
     """What to add to a line of a compiled file for the line of the candidate's source that it came from.
 
-    The compiled text stands in the source as a string of several lines. A string fits if all of its lines that the
-    compiler spoke of hold a loop.
+    The compiled text stands in the source as a string of several lines. A string fits if each line that is spoken of
+    holds what it must hold.
 
     Args:
-        places: the lines of the compiled file.
+        places: lines of the compiled file, each with the lines of the source that it may be (a loop's: those with one).
         openings: the lines of the source in which a string may begin.
-        looping: the lines of the source that hold a loop.
     """
     for prefix in range(1, 1 + _PREFIXES):
         for opening in openings:
-            if all(place + opening - prefix in looping for place in places):
+            if all(place + opening - prefix in allowed for place, allowed in places):
                 return opening - prefix
     return None
+
+
+# Machine code
+
+
+def _hot(times: Mapping[str, Any], vectorization: Mapping[str, Any], lines: Sequence[str]) -> tuple[HotCode, ...]:
+    told = [each for each in _sequence(times.get("hot_code")) if isinstance(each, Mapping)][:_MOST_STRETCHES]
+    rows = [
+        [row for row in _sequence(each.get("instructions")) if isinstance(row, Mapping)][:_MOST_INSTRUCTIONS]
+        for each in told
+    ]
+    loops = [_place(row) for row in _sequence(vectorization.get("loops")) if isinstance(row, Mapping)][:_MOST_LOOPS]
+    where = _own_lines([_place(row) for each in rows for row in each if row.get("at")], loops, lines)
+    found = []
+    for each, instructions in zip(told, rows, strict=True):
+        made = tuple(
+            Instruction(
+                min(max(number(row.get("share")) or 0.0, 0.0), 1.0),
+                str(row.get("text") or "?")[:120],
+                str(row.get("at") or "")[:80],
+                where.get(_place(row)),
+            )
+            for row in instructions
+        )
+        share = min(max(number(each.get("share")) or 0.0, 0.0), 1.0)
+        if made:
+            name, place = str(each.get("function") or "?")[:200], str(each.get("object") or "")[:60]
+            found.append(HotCode(name, place, share, made))
+    return tuple(found)
+
+
+def _own_lines(
+    places: Sequence[tuple[str, int]], loops: Sequence[tuple[str, int]], lines: Sequence[str]
+) -> dict[tuple[str, int], SourceLine]:
+    """The lines of the source for places of compiled files, so that its loops are loops and no line is empty."""
+    openings, looping, written = _openings(lines), _lines_with(_LOOP, lines), _lines_with(_WRITTEN, lines)
+    found: dict[tuple[str, int], SourceLine] = {}
+    for file in {file for file, _ in places}:
+        of_file = [place for f, place in places if f == file]
+        needs = [*((place, looping) for f, place in loops if f == file), *((place, written) for place in of_file)]
+        shift = _shift(needs, openings)
+        if shift is not None:
+            found |= {
+                (file, place): SourceLine(place + shift, lines[place + shift - 1].strip()[:300]) for place in of_file
+            }
+    return found
 
 
 # GPUs

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from db.records import EvaluationRecord
+from evaluator.referee.protocol.baselines import BASELINES, title_of
 from service.whole_models.assemble import ALL, Assembly, Kernel, Trial
 from tasks.outcomes import NOT_JUDGED, Verdict, candidate_hash
 
@@ -25,8 +26,6 @@ SLOWER = "slower"
 
 ASKED_AGAIN = (Verdict.SANDBOX_ERROR, Verdict.TIMED_OUT)
 """Verdicts that a busy machine may be the reason for: a run that is resumed asks again."""
-
-_NAMES = {"eager": "eager", "compile": "torch.compile"}
 
 
 @dataclass
@@ -228,12 +227,12 @@ def suspected(kernels: Sequence[Kernel], refused: EvaluationRecord) -> list[Kern
 
 
 def faster_baselines(result: Mapping[str, Any]) -> list[str]:
-    """Those of eager and torch.compile that are faster than what was proven with this result: it is not delivered."""
+    """The baselines that are faster than what was proven with this result: it is not delivered."""
     speedup = result.get("speedup") or {}
-    return [name for name in ("eager", "compile") if name in speedup and speedup[name]["high"] < 1]
+    return [name for name in BASELINES if name in speedup and speedup[name]["high"] < 1]
 
 
 def _message(proof: EvaluationRecord) -> str:
     if outcome(proof) == SLOWER:
-        return f"faster without any kernel: {' and '.join(_NAMES[name] for name in faster_baselines(proof.result))}"
+        return f"faster without any kernel: {' and '.join(map(title_of, faster_baselines(proof.result)))}"
     return proof.message[:500]

@@ -96,6 +96,12 @@ def test_a_kernel_through_ctypes(docker_sandbox: Sandbox) -> None:
     assert "rmsnorm_gelu" in found["processor_time"]["own_functions"][0]["function"]
     loops = found["vectorization"]["loops"]
     assert any(loop["at"].startswith("kernel.cpp:") and loop["vectorized"] for loop in loops)
+    hot = found["processor_time"]["hot_code"][0]
+    assert "rmsnorm_gelu" in hot["function"]
+    assert 0 < len(hot["instructions"]) <= 24
+    assert sum(each["share"] for each in hot["instructions"]) > 0.02
+    assert any("mm" in each["text"] for each in hot["instructions"]), "instructions on vectors"
+    assert all(each["at"].startswith("kernel.cpp:") for each in hot["instructions"] if each["share"] > 0.02)
 
 
 @pytest.mark.docker

@@ -20,14 +20,14 @@ from tests.support.sandboxes import SandboxOf
 ROOT = Path(__file__).parents[2]
 
 
-def pins(path: Path) -> dict[str, str]:
-    lines = [line.split("#")[0].strip() for line in path.read_text().splitlines()]
+def pins(*paths: Path) -> dict[str, str]:
+    lines = [line.split("#")[0].strip() for path in paths for line in path.read_text().splitlines()]
     return dict(line.split("==") for line in lines if line)
 
 
 @pytest.mark.parametrize("platform", PLATFORM_NAMES)
 def test_the_image_has_the_versions_that_the_host_has(platform: str) -> None:
-    constraints, pinned = pins(ROOT / "constraints.txt"), pins(load_platform(platform).image().requirements)
+    constraints, pinned = pins(ROOT / "constraints.txt"), pins(*load_platform(platform).image().requirements)
     assert {name: version.removesuffix("+cpu") for name, version in pinned.items()} == {
         name: constraints[name] for name in pinned
     }
@@ -102,7 +102,7 @@ def test_the_image_holds_what_it_must_and_nothing_of_its_making(docker_sandbox: 
     done = docker_sandbox.run(Command(package, limits=Limits(wall_s=60)))
     assert done.exit_code == 0, done.stderr
     torch, numpy, programs, headers, setuid, left_over, scratch = json.loads(done.stdout)
-    assert (torch, numpy) == (pins(IMAGE.requirements)["torch"], pins(IMAGE.requirements)["numpy"])
+    assert (torch, numpy) == (pins(*IMAGE.requirements)["torch"], pins(*IMAGE.requirements)["numpy"])
     assert None not in programs.values()
     assert headers
     assert setuid == []

@@ -89,6 +89,7 @@ def details_of(rows: list[Row]) -> BatchDetails:
 
 _MEASURED = (
     *("speedup_low", "speedup_high", "speedup_compile", "speedup_compile_low", "speedup_compile_high", "compile_ms"),
+    *("speedup_best", "speedup_best_low", "speedup_best_high", "best_baseline"),
     *("roofline_fraction", "candidate_hash", "evaluation", "started_at", "finished_at"),
 )
 

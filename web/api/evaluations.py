@@ -40,6 +40,7 @@ def start(
         cold=body.cold,
         tolerance=body.tolerance,
         shape_group=body.shape_group,
+        baselines=body.baselines,
         weights=body.weights,
         settings=deps.settings,
         store=deps.store,

@@ -98,7 +98,11 @@ def _samples_chart(evaluation: EvaluationView) -> dict[str, Any]:
     """The data of the chart of all timed calls, in the unit of the evaluation's clock."""
     clock = evaluation.clock
     lines = [
-        {"name": line.name, "sets": [[clock.amount(value) for value in each] for each in line.sets_ms]}
+        {
+            "name": line.name,
+            "title": line.title,
+            "sets": [[clock.amount(value) for value in each] for each in line.sets_ms],
+        }
         for line in evaluation.latencies
     ]
     return {"unit": clock.unit, "lines": lines}

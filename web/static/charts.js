@@ -61,10 +61,9 @@ const kinds = {
   },
   latency(data, c) {
     const palette = { eager: c.muted, compile: c.warn, candidate: c.accent };
-    const names = { eager: "eager", compile: "torch.compile", candidate: "candidate" };
     const traces = data.lines.flatMap((line) => line.sets.map((values, index) => ({
-      type: "box", orientation: "h", x: values, y: values.map(() => `${names[line.name] ?? line.name} ${index + 1}`), name: names[line.name] ?? line.name, boxpoints: "all", jitter: 0.5, pointpos: 0,
-      marker: { color: palette[line.name] ?? c.accent, size: 3, opacity: 0.65 }, line: { width: 1.2 }, fillcolor: "rgba(0,0,0,0)", hoverinfo: "x", hoveron: "points",
+      type: "box", orientation: "h", x: values, y: values.map(() => `${plain(line.title, 30)} ${index + 1}`), name: plain(line.title, 30), boxpoints: "all", jitter: 0.5, pointpos: 0,
+      marker: { color: palette[line.name] ?? c.axis, size: 3, opacity: 0.65 }, line: { width: 1.2 }, fillcolor: "rgba(0,0,0,0)", hoverinfo: "x", hoveron: "points",
     })));
     return [traces, layout(c, { xaxis: { title: { text: `${data.unit} a call` }, type: "log", dtick: "D2", tickformat: "~g" }, yaxis: { autorange: "reversed" } })];
   },

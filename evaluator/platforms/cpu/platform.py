@@ -12,6 +12,7 @@ from evaluator.platforms.cpu.device_text import device_text, sharing_cores
 from evaluator.platforms.cpu.image import RECIPE
 from evaluator.platforms.cpu.profile_text import detail_lines, fit, wrapped
 from evaluator.referee.platforms.cpu.proc_stat import busy_s
+from evaluator.referee.protocol.baselines import BASELINES
 from sandbox.base import Devices
 from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostPackage, HostProgram
@@ -30,7 +31,7 @@ class CpuPlatform:
     part: str = "cpu"
     language: str = "C++17 with OpenMP, compiled by g++"
     timed: str = "wall"
-    baselines: tuple[str, ...] = ("eager", "compile")
+    baselines: tuple[str, ...] = tuple(BASELINES)
     measurable: bool = True
 
     def device(self, index: int = 0) -> Device:

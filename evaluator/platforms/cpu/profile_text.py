@@ -60,6 +60,11 @@ def _processor_time(times: Mapping[str, Any]) -> Iterator[str]:
     if own:
         yield "processor time by own function (claimed):"
         yield from (f"  {row['share']:4.0%}  {row['function'][:70]} in {row['object']}" for row in own[:6])
+    hot = [each for stretch in times.get("hot_code", ()) for each in stretch["instructions"] if each["share"] >= 0.02]
+    if hot:
+        yield "instructions at which threads stood most often (claimed; the one before may be what took the time):"
+        hot.sort(key=lambda each: -each["share"])
+        yield from (f"  {each['share']:4.0%}  {each['text'][:60]}  {each['at']}".rstrip() for each in hot[:6])
 
 
 def _operators(operators: Mapping[str, Any]) -> Iterator[str]:

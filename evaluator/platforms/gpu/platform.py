@@ -37,7 +37,7 @@ class GpuPlatform:
     gpu: Gpu
     look: Look = gpu_at
     timed: str = "wall"
-    baselines: tuple[str, ...] = ("eager", "compile")
+    baselines: tuple[str, ...] = ("eager", "compile", "compile-max-autotune")
     measurable: bool = False
 
     @property

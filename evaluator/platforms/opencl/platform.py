@@ -23,7 +23,7 @@ class OpenclPlatform:
     part: str = "opencl"
     language: str = "OpenCL C 1.2, called by pyopencl and compiled by PoCL for the processor"
     timed: str = "wall"
-    baselines: tuple[str, ...] = ("eager", "compile")
+    baselines: tuple[str, ...] = _HOST.baselines
     measurable: bool = True
 
     def device(self, index: int = 0) -> Device:

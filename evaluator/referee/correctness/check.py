@@ -2,12 +2,13 @@
 
 import math
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
-from ..errors import Finding, RunnerFailed, of_candidate, of_task
+from ..errors import BaselineFailed, Finding, RunnerFailed, of_candidate, of_task
 from ..isolation.calls import Call, InputSet, tensor
 from ..isolation.handle import RunnerHandle
 from ..pool import input_supply
@@ -125,6 +126,7 @@ _MAX_GROUPS = 8
 _KEPT_CALLS = 3  # recent calls whose outputs are compared again after each call; in the end all kept ones are
 _KEPT_SHARE = 1 / 16  # of the sandbox's memory that kept outputs may take
 _PROBE_TIMEOUT_S = 5.0
+_BASELINE_TIMEOUT_S = 60.0  # of a call of a baseline, which may be compiled in it for another shape
 _RIGHT_ON_FINITE = "; right on finite inputs (enough only where --domain finite was asked for)"
 _WRONG_WITH_GIVEN = "; right with the parameters that the referee draws"
 _BOUNDED = '; if its integers have bounds, as lengths have, the task should declare the DOMAIN "bounded"'
@@ -139,40 +141,108 @@ def examine(pool: RunnerPool, reference: RunnerHandle, candidate: RunnerHandle, 
     evidence.tolerances = Tolerances(declared=pool.request.tolerance)
     # On a machine that counts, kernels read the reference's state by its names, whatever tensors the candidate has.
     evidence.names = pool.names if pool.platform.timed in ("wall", "nothing") else state_check.Names()
-    examination = Examination(pool, reference, candidate, evidence)
-    refused: Finding | None = None
-    for number, family in enumerate(input_families.FAMILIES):
-        examination.following = input_families.FAMILIES[number + 1 :]
-        try:
-            examination.family(family)
-        except Finding as finding:
-            if family != input_families.NON_FINITE or finding.verdict != "wrong_output":
-                raise
-            refused = finding  # what follows tells whether it is wrong on these inputs alone
-    for family in _shape_groups(pool, reference):
-        examination.family(family)
-    examination.outputs()
-    examination.state()
-    if refused is not None:
-        refused.message += _RIGHT_ON_FINITE
-        raise refused
+    examination = Examination(pool, reference, candidate, evidence, pool.names)
+    examination.families()
     examination.given_weights()
     examination.settle()
 
 
+def examine_baseline(pool: RunnerPool, reference: RunnerHandle, baseline: RunnerHandle, until: float) -> int:
+    """Check a baseline as a candidate is checked, but for given weights, and on as many families as there is time for.
+
+    The reference is afterwards as it was before, whatever is found.
+
+    Args:
+        pool: the runners of the evaluation.
+        reference: the reference's runner.
+        baseline: the baseline's.
+        until: no family but the first begins after this time of `time.perf_counter`.
+
+    Returns:
+        The number of families that it was right on.
+
+    Raises:
+        Finding: what it computes is not what the task asks for, or the task is invalid.
+        BaselineFailed: it failed.
+    """
+    evidence = Evidence(tolerances=Tolerances(declared=pool.request.tolerance))
+    examination = Examination(
+        pool,
+        reference,
+        baseline,
+        evidence,
+        fails=lambda failure, **_: BaselineFailed(baseline.role, failure),
+        timeout_s=_BASELINE_TIMEOUT_S,
+        until=until,
+    )
+    kept_bytes = pool.kept_bytes  # of the candidate's outputs
+    try:
+        examination.families()
+        examination.settle()
+    except Exception as error:
+        examination.abandon()
+        if isinstance(error, RunnerFailed) and error.role == baseline.role:
+            raise BaselineFailed(baseline.role, error) from None
+        raise
+    finally:
+        pool.kept_bytes = kept_bytes
+    return evidence.families
+
+
 @dataclass
 class Examination:
-    """The check of one candidate against its reference, one input family after the other."""
+    """The check of one candidate against its reference, one input family after the other.
+
+    Attributes:
+        names: what the candidate calls the reference's tensors.
+        fails: what a failure of the candidate's runner is raised as.
+        timeout_s: for one of its calls; None: as the request says.
+        until: no family but the first begins after this time of `time.perf_counter`.
+    """
 
     pool: RunnerPool
     reference: RunnerHandle
     candidate: RunnerHandle
     evidence: Evidence
+    names: state_check.Names = field(default_factory=state_check.Names)
+    fails: Callable[..., Exception] = of_candidate
+    timeout_s: float | None = None
+    until: float = math.inf
     earlier: list[list[tuple[TensorRow, torch.Tensor | bytes]]] = field(default_factory=list)
     roomy: bool = False  # whether the input buffers are larger than the task's own inputs need
     generated: InputSet | None = None  # the first inputs as generated
     following: Sequence[str] = ()  # the families that come next
     begun: input_supply.Begun | None = None  # inputs of one of these, which the reference is making
+
+    def families(self) -> None:
+        """Run every family, then look at outputs of earlier calls and at the state.
+
+        Raises:
+            Finding: the candidate is wrong, or the task is invalid.
+        """
+        refused: Finding | None = None
+        for number, family in enumerate(input_families.FAMILIES):
+            self.following = input_families.FAMILIES[number + 1 :]
+            if self._is_late():
+                break
+            try:
+                self.family(family)
+            except Finding as finding:
+                if family != input_families.NON_FINITE or finding.verdict != "wrong_output":
+                    raise
+                refused = finding  # what follows tells whether it is wrong on these inputs alone
+        for family in _shape_groups(self.pool, self.reference):
+            if not self._is_late():
+                self.family(family)
+        self._drop_begun()
+        self.outputs()
+        self.state()
+        if refused is not None:
+            refused.message += _RIGHT_ON_FINITE
+            raise refused
+
+    def _is_late(self) -> bool:
+        return bool(self.evidence.checks) and time.perf_counter() > self.until
 
     def family(self, family: str) -> None:
         """Run one family, or record why it is left out.
@@ -250,7 +320,7 @@ class Examination:
         try:
             self._see_unchanged(self.earlier)
         except RunnerFailed as failure:
-            raise of_candidate(failure, building=False, doing="looking at its outputs again") from None
+            raise self.fails(failure, building=False, doing="looking at its outputs again") from None
 
     def state(self) -> None:
         """Check that one call leaves the candidate's parameters and buffers as it leaves the reference's.
@@ -269,9 +339,9 @@ class Examination:
         try:
             have = self._state_after_a_call(self.candidate, inputs)
         except RunnerFailed as failure:
-            raise of_candidate(failure, building=False, doing="a call on fresh parameters") from None
+            raise self.fails(failure, building=False, doing="a call on fresh parameters") from None
         before = state_check.values_by_name(*pool.state)
-        unknown = state_check.compare(before, want, have, pool.names, evidence.tolerances)
+        unknown = state_check.compare(before, want, have, self.names, evidence.tolerances)
         changed = state_check.changed_names(before, want)
         evidence.changing = changed - set(unknown)
         evidence.state = state_check.report(changed, unknown)
@@ -310,7 +380,7 @@ class Examination:
         try:
             self.pool.load_state(self.candidate, state)
         except RunnerFailed as failure:
-            raise of_candidate(failure, building=False, doing="loading weights") from None
+            raise self.fails(failure, building=False, doing="loading weights") from None
         self.pool.platform.set_state(state_check.values_by_name(*state))
 
     def _state_after_a_call(self, handle: RunnerHandle, inputs: InputSet) -> dict[str, torch.Tensor]:
@@ -330,6 +400,23 @@ class Examination:
         if self.roomy:
             for handle in (self.reference, self.candidate):
                 handle.attach(self.pool.platform.input_buffer(self.pool.input_bytes, self.pool.slots()))
+
+    def abandon(self) -> None:
+        """Prepare the reference alone for what comes, because the candidate has failed or is wrong.
+
+        Raises:
+            Finding: the task is invalid.
+        """
+        self._drop_begun()
+        with task_step("what follows a check"):
+            self.pool.release(self.reference)
+            if self.roomy:
+                self.reference.attach(self.pool.platform.input_buffer(self.pool.input_bytes, self.pool.slots()))
+
+    def _drop_begun(self) -> None:
+        begun, self.begun = self.begun, None
+        if begun is not None:
+            begun.finish()
 
     def _ask(self, family: str, inputs: InputSet) -> tuple[Expected | None, str]:
         """The expected outputs for these inputs, or the reason why the family is left out."""
@@ -388,7 +475,7 @@ class Examination:
                 handle.attach(self.pool.platform.input_buffer(needed, 1))
 
     def _judge(self, family: str, inputs: InputSet, want: Expected) -> None:
-        candidate, timeout_s = self.candidate, self.pool.request.call_timeout_s
+        candidate, timeout_s = self.candidate, self.timeout_s or self.pool.request.call_timeout_s
         try:
             keep = _KEPT_CALLS if self.pool.frugal else KEEP_ALL
             call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=keep)
@@ -427,7 +514,7 @@ class Examination:
             most = max(_KEPT_CALLS, int(self.pool.memory_bytes * _KEPT_SHARE) // max(1, self.evidence.output_bytes))
             del self.earlier[: -_KEPT_CALLS if self.pool.frugal else -most]
         except RunnerFailed as failure:
-            raise of_candidate(failure, building=False, doing=f"calling the candidate ({family})") from None
+            raise self.fails(failure, building=False, doing=f"calling the candidate ({family})") from None
 
     def _kept(self, content: torch.Tensor) -> torch.Tensor | bytes:
         """What is kept of an output: its bytes, or a digest of them where memory is short."""

@@ -11,11 +11,13 @@ import resource
 import select
 import signal
 import socket
+import sys
 import time
 import traceback
 from pathlib import Path
 
 from ..protocol import framing
+from ..protocol.baselines import PACKAGES, PACKAGES_GROUP
 from ..runner.main import Runner
 from ..runner.platforms.load import load_imports, load_runner_platform
 from . import imports, syscall_filter
@@ -146,11 +148,13 @@ def _become_runner(sock: socket.socket, log: int, message: framing.Message, plat
             Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, the kernel kills the runner first
         _limit(message)
         if message["uid"] is not None:
-            os.setgroups([])
+            os.setgroups([PACKAGES_GROUP] if message["packages"] else [])
             os.setresgid(message["uid"], message["uid"], message["uid"])
             os.setresuid(message["uid"], message["uid"], message["uid"])
         _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         syscall_filter.refuse_work_while_stopped()
+        if message["packages"]:
+            sys.path.append(PACKAGES)
         home = Path(message["home"])
         home.mkdir(mode=0o700)
         os.chdir(home)

@@ -19,6 +19,7 @@ import torch
 from ..errors import RunnerFailed, names_role, of_closed, of_end, of_refusal
 from ..platforms.base import Account, InputBuffer, Places, Platform
 from ..protocol import call_messages, framing
+from ..protocol.baselines import BASELINES
 from ..protocol.tensors import TensorRow, TooLarge, Tree, TreeError
 from . import procfs
 from .calls import Call, CallRequest
@@ -165,6 +166,7 @@ class RunnerHandle:
             "built": self.built,
             "file_bytes": max(_LOG_BYTES, 512 * 1024 * 1024),
             "address_bytes": shared.platform.address_space_bytes(shared.memory_bytes),
+            "packages": bool(self.role in BASELINES and BASELINES[self.role].modules),
         }
         try:
             with shared.lock:

@@ -1,7 +1,7 @@
 """The build archive: the files that a build left in a runner's folder, passed to the next runner as opaque bytes.
 
-Only runners (of the same task, or of the same candidate) write and read an archive. The referee never parses it. An
-archive is packed before the runner has seen an input.
+Only runners (of the same task, or of the same candidate) write and read an archive. The referee never parses it. That
+of a candidate is packed before the runner has seen an input.
 """
 
 import base64

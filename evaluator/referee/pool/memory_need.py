@@ -13,18 +13,28 @@ BASE_BYTES = 960 << 20
 INPUTS, OUTPUTS, STATE, TEMPORARIES = 7, 7, 8, 4
 """How often each lives at once where memory is short."""
 
+EXTRA = (1, 2, 3, 1)
+"""The same factors for each baseline beside the usual ones, whose runner stands still at that moment."""
+
+EXTRA_BASE_BYTES = 320 << 20
+"""Of such a runner without tensors."""
+
 GENEROUS = 24
 """Where so many times of what a call takes and gives fit, copies are kept that save time."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """The bytes of a call's inputs, of its outputs, of the model's state, and of what it makes besides meanwhile."""
+    """The bytes of a call's inputs, of its outputs, of the model's state, and of what it makes besides meanwhile.
+
+    `extra_baselines`: how many there are beside the usual ones.
+    """
 
     input_bytes: int
     output_bytes: int = 0
     state_bytes: int = 0
     temporary_bytes: int = 0
+    extra_baselines: int = 0
 
     @property
     def touched_bytes(self) -> int:
@@ -34,24 +44,25 @@ class Need:
     @property
     def nbytes(self) -> int:
         """What an evaluation takes at the least."""
-        return BASE_BYTES + self._tensor_bytes
+        return BASE_BYTES + self._beside_base_bytes
 
     @property
-    def _tensor_bytes(self) -> int:
-        return (
-            INPUTS * self.input_bytes
-            + OUTPUTS * self.output_bytes
-            + STATE * self.state_bytes
-            + TEMPORARIES * self.temporary_bytes
+    def _beside_base_bytes(self) -> int:
+        parts = (self.input_bytes, self.output_bytes, self.state_bytes, self.temporary_bytes)
+        usual, extra = (
+            sum(factor * part for factor, part in zip(factors, parts, strict=True))
+            for factors in ((INPUTS, OUTPUTS, STATE, TEMPORARIES), EXTRA)
         )
+        return usual + self.extra_baselines * (extra + EXTRA_BASE_BYTES)
 
     def fits(self, memory_bytes: int) -> bool:
         """Whether an evaluation has room in a sandbox of so much memory."""
-        return self._tensor_bytes <= _for_tensors(memory_bytes)
+        return self._beside_base_bytes <= _for_tensors(memory_bytes)
 
     def is_generous(self, memory_bytes: int) -> bool:
         """Whether so much memory has room for copies that save time."""
-        return GENEROUS * (self.touched_bytes + self.temporary_bytes) <= _for_tensors(memory_bytes)
+        extra_bytes = self.extra_baselines * EXTRA_BASE_BYTES
+        return GENEROUS * (self.touched_bytes + self.temporary_bytes) + extra_bytes <= _for_tensors(memory_bytes)
 
     def says(self, memory_bytes: int) -> str:
         """What is needed and what there is, for people, and what to do."""

@@ -24,6 +24,7 @@ from ..isolation.memory_kills import MemoryKills, used_bytes
 from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
 from ..protocol import allocator, input_families
+from ..protocol.baselines import BASELINES, EAGER, SOURCE_KERNEL
 from ..protocol.gpu_checks import ARCHITECTURES
 from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, bytes_needed
@@ -64,7 +65,8 @@ class Request:
     precision: float = 0.2  # the width at which an interval is narrow enough to stop measuring early
     wall_s: float = 420.0  # the time after which the sandbox is ended in any case
     baselines: tuple[str, ...] = ("eager", "compile")
-    compile_cache: str = ""  # base64 archive that an earlier evaluation of the same task returned: see `Baselines`
+    # Base64 archives that an earlier evaluation of the same task returned, by baseline: see `Baselines`.
+    baseline_caches: dict[str, str] = field(default_factory=dict)
     build_cache: str = ""  # base64 archive that an earlier evaluation of the same candidate returned
     champion_cache: str = ""  # that of the champion
     tolerance: dict[str, float] = field(default_factory=dict)  # declared by the task, by dtype
@@ -128,7 +130,7 @@ class RunnerPool:
         """Load the platform that the request names."""
         self.platform = load_platform(self.request.platform, self.request.device)
         self.platform.open(self)
-        self.kernel_built = self.request.compile_cache if self.request.source_kernel else ""
+        self.kernel_built = self.request.baseline_caches.get(SOURCE_KERNEL, "")
         self.account = self.platform.account()
 
     @property
@@ -152,13 +154,14 @@ class RunnerPool:
         Raises:
             RunnerFailed: no process could be made.
         """
-        if role != "compile" and not calls_compiler(source):
+        compiles = role in BASELINES and role != EAGER
+        if not compiles and not calls_compiler(source):
             handle = self._fork(self.fork_server, role, source)
         else:
             try:
                 handle = self._fork(self.compiler_fork_server, role, source)
             except RunnerFailed:
-                if role == "compile":
+                if compiles:
                     raise
                 # The compiler's modules cannot be imported here. The candidate may do without.
                 handle = self._fork(self.fork_server, role, source)

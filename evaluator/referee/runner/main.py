@@ -24,7 +24,7 @@ from ..protocol import allocator, call_messages, framing
 from ..protocol.call_messages import KEEP_ALL, Go
 from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
-from . import build_files, model_state, oracle, perturb
+from . import baselines, build_files, model_state, oracle, perturb
 from .platforms.base import RunnerPlatform
 from .platforms.load import load_runner_platform
 
@@ -55,6 +55,7 @@ class Runner:
         self.module: Any = None
         self.shape_group: int | None = None
         self.model: Any = None
+        self.called: Any = None  # the model as calls run it: as it is, or as a baseline does
         self.input_buffer: mmap.mmap | None = None
         # The tensor of a row of the referee's; another one where inputs lie in a device's memory.
         self.tensor_at: Callable[[Any], torch.Tensor] = lambda row: view(self.input_buffer, row)
@@ -77,7 +78,7 @@ class Runner:
             "repeat": self.repeat,
             "oracle": self.oracle,
             "work": self.work,
-            "compile": self.compile,
+            "wrap": self.wrap,
             "settle": self.settle,
             "give_way": self.give_way,
             "peaks": self.peaks,
@@ -160,7 +161,7 @@ class Runner:
             model = getattr(self.module, message["class"])(*arguments)
         if not callable(model):
             raise TypeError(f"{message['class']}(...) is not callable")
-        self.model = model
+        self.model = self.called = model
         return self.reveal(
             model_state.of_model(model) if message["class"] == "Model" else model_state.all_tensors(model)
         )
@@ -234,7 +235,7 @@ class Runner:
                 del self.kept[: max(0, len(self.kept) - go.keep)]
             torch.default_generator.manual_seed(go.seed)
             with self.language.foreign_code():
-                value = self.model(*inputs)
+                value = self.called(*inputs)
             if not go.state and (answer := call_messages.pack(value)) is not None:
                 self.kept.append(value)
                 return answer
@@ -249,7 +250,7 @@ class Runner:
         with torch.no_grad():
             for _ in range(message["times"]):
                 self.kept.clear()
-                self.kept.append(self.model(*inputs))
+                self.kept.append(self.called(*inputs))
         return {}
 
     def oracle(self, message: framing.Message) -> framing.Message:
@@ -264,9 +265,9 @@ class Runner:
         """Count the floating-point operations of one call, and the bytes of inputs and state that it touches."""
         return oracle.count_work(self.model, self.decoded(message["tree"]))
 
-    def compile(self, _: framing.Message) -> framing.Message:
-        """Wrap the model in torch.compile."""
-        self.model = torch.compile(self.model, dynamic=False)
+    def wrap(self, message: framing.Message) -> framing.Message:
+        """Have calls run the model as a baseline does."""
+        self.called = baselines.as_baseline(message["baseline"], self.model, Path.cwd())
         return {}
 
     def settle(self, _: framing.Message) -> framing.Message:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..protocol.baselines import USUAL
 from . import sequential, statistics, whole_turns
 from .whole_turns import Evenness, Turn
 
@@ -185,8 +186,8 @@ class Measurement:
         return 2 * sum(short) >= len(short)
 
     def evenness(self) -> Evenness:
-        """Whether the candidate's turns took what its timed calls say."""
-        own = {variant: self.turns[variant] for variant in self.reported()}
+        """Whether the candidate's turns took what its timed calls say; the same whatever other baselines there are."""
+        own = {variant: self.turns[variant] for variant in self.reported() if variant in (*USUAL, "candidate")}
         return whole_turns.judge(own, seed=self.seed)
 
     def told(self, plan: Plan) -> bool:

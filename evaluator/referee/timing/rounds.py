@@ -13,16 +13,20 @@ import torch
 
 from ..correctness import call_outputs
 from ..correctness.findings import Evidence
-from ..errors import ChampionFailed, CompileFailed, Finding, RunnerFailed, of_candidate, of_failure, of_task
+from ..errors import BaselineFailed, ChampionFailed, Finding, RunnerFailed, of_candidate, of_failure, of_task
 from ..isolation.calls import Call, InputSet
 from ..isolation.handle import FOREIGN_ROLES, RunnerHandle
 from ..pool.input_supply import InputSupply
 from ..pool.runner_pool import RunnerPool
+from ..protocol.baselines import BASELINES, EAGER
 from . import spot_checks
 from .spot_checks import SpotCheck
 from .whole_turns import Turn
 
 CHECKED = 0.125  # share of the turns whose untimed call is checked, too, and the state after each of their calls
+
+_COMPARED = (EAGER, *FOREIGN_ROLES)
+"""Variants whose outputs are compared in timed calls. Other baselines were judged before."""
 
 Values = dict[str, torch.Tensor]
 
@@ -95,7 +99,7 @@ class ProcessSet:
                 with blame(variant):
                     first = self._untimed(variant, self.warm[warm % len(self.warm)], calls, checked=checked)
                     timed = [self._timed(variant, inputs, checks, calls) for inputs, checks in own]
-                outputs[variant] = first + timed if variant != "compile" else []
+                outputs[variant] = first + timed if variant in _COMPARED else []
                 del first, timed
                 done.add_turn(variant, calls, self._spot_checks_ready_s)
             given = [self.warm[warm % len(self.warm)]] * checked + [inputs for inputs, _ in own]
@@ -207,7 +211,7 @@ class ProcessSet:
         caches.
         """
         with self._timing_spot_checks():
-            for spot_check in due if variant != "compile" else ():
+            for spot_check in due if variant in _COMPARED else ():
                 handle, call = self.runners[variant], self.call(variant, spot_check.inputs)
                 self._spot_checks_ready_s += call.ready_s
                 if variant == "candidate":
@@ -240,7 +244,7 @@ def blame(variant: str) -> Iterator[None]:
     Raises:
         Finding: the runner failed.
         ChampionFailed: the champion did, or left something behind that a candidate would be refused for.
-        CompileFailed: the baseline torch.compile did.
+        BaselineFailed: a baseline other than eager did.
     """
     try:
         yield
@@ -255,6 +259,6 @@ def blame(variant: str) -> Iterator[None]:
             raise ChampionFailed(failure.message) from None
         if variant == "candidate":
             raise of_candidate(failure, building=False, doing="a timed call") from None
-        if variant == "compile":
-            raise CompileFailed(failure) from None
+        if variant in BASELINES and variant != EAGER:
+            raise BaselineFailed(variant, failure) from None
         raise of_task(failure, doing=f"a timed call ({variant})") from None

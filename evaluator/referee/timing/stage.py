@@ -11,13 +11,14 @@ from types import MappingProxyType
 from typing import Any
 
 from ..correctness.findings import Evidence
-from ..errors import ChampionFailed, CompileFailed, Finding
+from ..errors import BaselineFailed, ChampionFailed, Finding
 from ..isolation.calls import InputSet
 from ..isolation.handle import RunnerHandle
 from ..pool.baselines import Baselines
 from ..pool.candidate_builder import Builder
 from ..pool.input_supply import InputSupply, OneByOne
 from ..pool.runner_pool import RunnerPool, progress
+from ..protocol.baselines import EAGER
 from . import call_times, spot_checks, statistics
 from .rounds import ProcessSet, blame, checked_turns
 from .spot_checks import SpotCheck
@@ -106,12 +107,12 @@ class TimingStage:
                 in_turns = Counter(self.pool.kills.in_turns)
                 in_turns.subtract(turns_before)
                 sets += self._check_turns(kills=self.pool.kills.count() > kills_before, in_turns=in_turns)
-            except (ChampionFailed, CompileFailed) as failure:
+            except (BaselineFailed, ChampionFailed) as failure:
                 if len(self.measurement.handovers_s) > sets_before:
                     self.measurement.drop_set()
-                if isinstance(failure, CompileFailed):
-                    self.baselines.leave_out_compile(failure.failure, doing="a timed call")
-                    self.measurement.forget("compile")
+                if isinstance(failure, BaselineFailed):
+                    self.baselines.others[failure.name].leave_out(failure.failure, doing="a timed call")
+                    self.measurement.forget(failure.name)
                 else:
                     self._go_on_without_champion(str(failure))
                 supply.collect()
@@ -132,23 +133,17 @@ class TimingStage:
 
     def _start_runners(self, checked: RunnerHandle | None) -> dict[str, RunnerHandle]:
         """Fresh runners of all variants; the candidate's is `checked`, if there is one."""
-        compiles = "compile" in self.pool.request.baselines
-        if compiles and not self.pool.frugal:
-            self.baselines.compile_ahead(self.warm[0], 1)
-        eager, compiled = self.baselines.start_eager(), None
-        first = compiles and not self.baselines.certain  # then nothing of the candidate's may stand in its way
-        if first:
-            compiled = self.baselines.start_compile(self.warm[0])
+        if not self.pool.frugal:
+            self.baselines.start_ahead(self.warm[0], 1)
+        runners = {EAGER: self.baselines.start_eager()}
         if checked is None:
             candidate = self.builder.start()
         else:
             self.pool.load_state(candidate := checked)
-        if compiles and not first:
-            compiled = self.baselines.start_compile(self.warm[0])
-        self.baselines.rest()
-        champion = self._start_champion()
-        runners = {"eager": eager, "compile": compiled, "champion": champion, "candidate": candidate}
-        return {name: handle for name, handle in runners.items() if handle is not None}
+        runners |= self.baselines.start_others(self.warm[0])
+        if (champion := self._start_champion()) is not None:
+            runners["champion"] = champion
+        return {**runners, "candidate": candidate}
 
     def _start_champion(self) -> RunnerHandle | None:
         if self.champion is None:

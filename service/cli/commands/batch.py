@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from service.cli.commands.optimize import PRICE, STRATEGY
-from service.cli.options import Domain, Json, Memory, Origin, SandboxName, Server
+from service.cli.options import Baselines, Domain, Json, Memory, Origin, SandboxName, Server
 
 if TYPE_CHECKING:
     from db.records import JobRecord
@@ -71,6 +71,7 @@ def run(
     rounds: Annotated[int | None, typer.Option(help="At most so many rounds a job.")] = None,
     judge_model: Annotated[str | None, typer.Option(help="The Judge. Default: the Coder's model.")] = None,
     memory: Memory = None,
+    baselines: Baselines = None,
     price: Annotated[str | None, typer.Option(help=PRICE)] = None,
     api_base: Annotated[str | None, typer.Option(help="Address of an OpenAI-compatible server.")] = None,
     priority: Annotated[Literal["low", "normal", "high"] | None, typer.Option(help="Before or after others.")] = None,
@@ -109,6 +110,7 @@ def run(
         "job_rounds": rounds,
         "job_judge_model": judge_model,
         "job_memory": memory,
+        "job_baselines": baselines,
         "job_price": price,
         "job_api_base": api_base,
     }

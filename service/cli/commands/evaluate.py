@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.options import Domain, Json, Op, Platform, SandboxName, Server
+from service.cli.options import Baselines, Domain, Json, Op, Platform, SandboxName, Server
 
 
 def add_to(app: typer.Typer) -> None:
@@ -55,6 +55,7 @@ def evaluate(
             help="Time the inputs of the task's get_input_groups()[N]; such results get no rank.",
         ),
     ] = None,
+    baselines: Baselines = None,
     domain: Domain = None,
     state: Annotated[
         Path | None,
@@ -75,13 +76,14 @@ def evaluate(
     from service.evaluate import evaluate_file
     from service.settings import load_settings
 
-    settings = load_settings(platform=platform, sandbox=sandbox, image=image, server=server)
+    settings = load_settings(platform=platform, sandbox=sandbox, image=image, baselines=baselines, server=server)
     if settings.server is not None:
         from service.cli.remote.jobs import evaluate_at_server
 
         own = {"sandbox": sandbox, "image": image}
         options: dict[str, Any] = {"tolerance": tolerance, "profile": profile, "cold": cold}
         options |= {} if shape_group is None else {"shape_group": shape_group}
+        options |= {"baselines": settings.baselines} if "baselines" in settings.model_fields_set else {}
         return evaluate_at_server(
             op,
             candidate,

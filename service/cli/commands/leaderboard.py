@@ -10,9 +10,12 @@ from service.cli.options import Json, Server
 if TYPE_CHECKING:
     from db.records import LeaderboardEntry
 
-_RIGHT = ("rank", "over eager", "pooled", "compile", "ms", "roofline", "USD", "job")
-_FIGURES = ("over eager", "pooled", "compile", "ms", "roofline", "USD")
-_SORTS = ("board", "task", "model", "speedup", "speedup_compile", "latency", "roofline", "cost", "evaluated_at")
+_FIGURES = ("over eager", "pooled", "compile", "fastest", "ms", "roofline", "USD")
+_RIGHT = ("rank", *_FIGURES, "job")
+_SORTS = (
+    *("board", "task", "model", "speedup", "speedup_compile", "speedup_best", "latency", "roofline", "cost"),
+    "evaluated_at",
+)
 _ORDERS = {"asc": False, "desc": True}
 
 
@@ -38,7 +41,8 @@ def leaderboard(
     """Show who wrote the fastest kernel that passed, for each task, platform, device and sandbox.
 
     All evaluations of a candidate are pooled. Entries whose 95 % intervals overlap share a rank. Models that passed
-    nothing stand last, without a rank. `--sort board` shows one task, platform, device and sandbox after the other.
+    nothing stand last, without a rank. `fastest` is the speedup over the fastest baseline. `--sort board` shows one
+    task, platform, device and sandbox after the other.
     """
     from dataclasses import asdict
 
@@ -109,10 +113,20 @@ def _figures(entry: "LeaderboardEntry") -> tuple[str, ...]:
         ratio(entry.speedup, entry.speedup_low, entry.speedup_high) if entry.passed else "none passed",
         str(entry.pooled or "-"),
         ratio(entry.speedup_compile),
+        _over_fastest(entry),
         latency(entry.candidate_ms, clock) + (f" {clock.unit}" if clock.note else ""),
         "-" if entry.roofline_fraction is None else f"{entry.roofline_fraction:.0%}",
         _cost(entry),
     )
+
+
+def _over_fastest(entry: "LeaderboardEntry") -> str:
+    """The speedup over the fastest baseline, with its name if that is none of the usual ones."""
+    from evaluator.referee.protocol.baselines import USUAL
+    from service.cli.output import ratio
+
+    name = entry.best_baseline
+    return ratio(entry.speedup_best) + (f" {name}" if name is not None and name not in USUAL else "")
 
 
 def _cost(entry: "LeaderboardEntry") -> str:
@@ -122,4 +136,8 @@ def _cost(entry: "LeaderboardEntry") -> str:
 
 
 def _origin(entry: "LeaderboardEntry") -> tuple[object, ...]:
-    return (entry.model, ", ".join(entry.tags), entry.job_id)
+    """The model, its result's tags with whether its job could be told kernels of this op, and the job."""
+    from agents.memory import MemoryMode
+
+    told = ("memory: all",) if entry.memory == MemoryMode.ALL else ()
+    return (entry.model, ", ".join((*entry.tags, *told)), entry.job_id)

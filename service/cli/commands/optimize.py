@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import Domain, Json, Memory, Op, Origin, Out, Platform, SandboxName, Server, SourceFile
+from service.cli.options import (
+    Baselines,
+    Domain,
+    Json,
+    Memory,
+    Op,
+    Origin,
+    Out,
+    Platform,
+    SandboxName,
+    Server,
+    SourceFile,
+)
 
 STRATEGY = (
     "How candidates are searched for: judge (one after the other, with advice), sample (independent tries, pass@k),"
@@ -37,6 +49,7 @@ def optimize(
     plateau_rounds: Annotated[int | None, typer.Option(help="Stop after so many rounds in vain; 0: never.")] = None,
     roofline_target: Annotated[float | None, typer.Option(help="Stop at this share of what the device allows.")] = None,
     memory: Memory = None,
+    baselines: Baselines = None,
     sandbox: SandboxName = None,
     image: Annotated[str | None, typer.Option(help="Docker image of the sandbox.")] = None,
     api_base: Annotated[str | None, typer.Option(help="Address of an OpenAI-compatible server.")] = None,
@@ -79,6 +92,7 @@ def optimize(
         plateau_rounds=plateau_rounds,
         roofline_target=roofline_target,
         memory=memory,
+        baselines=baselines,
         sandbox=sandbox,
         image=image,
         api_base=api_base,

@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from db.evaluations.results import add_llm_call
 from db.evaluations.retractions import restore, retract
-from db.jobs.jobs import set_spent
+from db.jobs.jobs import set_spent, update_options
 from db.leaderboard.rules import SUBMITTED
 from db.records import LeaderboardSort, LlmCall
 from db.tables import StandingRow
@@ -33,6 +33,40 @@ def test_each_model_enters_once_with_its_best_passed_candidate(board):
     assert (entry.speedup, entry.job_id, entry.rank, entry.evaluations, entry.passed) == (2.5, best, 1, 4, 3)
     assert (entry.speedup_low, entry.speedup_high, entry.speedup_compile) == (2.49, 2.51, 1.1)
     assert entry.tags == ("custom_kernel",)
+
+
+def over_best(name, value):
+    spread = {"speedup_best_low": value - 0.01, "speedup_best_high": value + 0.01}
+    return {"speedup_compile": 1.5, "speedup_best": value, "best_baseline": name, **spread}
+
+
+def test_the_fastest_baseline_is_told_and_sorted_by(board):
+    board.add("a", 3.0, figures=over_best("onnxruntime", 1.2))
+    board.add("b", 2.0, figures=over_best("compile", 1.5))
+    board.add("c", 9.0)
+    found = board.entries(sort=LeaderboardSort.SPEEDUP_BEST)
+    assert [(entry.model, entry.best_baseline, entry.speedup_best) for entry in found] == [
+        ("b", "compile", 1.5), ("a", "onnxruntime", 1.2), ("c", "compile", 1.1)
+    ]  # fmt: skip
+    assert board.problems() == []
+
+
+def test_pooled_figures_are_over_the_baseline_that_is_hardest_to_beat(board):
+    board.add("m", 2.0, candidate="p", figures=over_best("compile", 1.5))
+    for value in (1.21, 1.19):
+        board.add("m", 2.0, candidate="p", figures=over_best("onnxruntime", value))
+    (entry,) = board.entries()
+    assert (entry.pooled, entry.best_baseline) == (3, "onnxruntime")
+    assert entry.speedup_best == pytest.approx(1.2, abs=0.005)
+    assert board.problems() == []
+
+
+def test_an_entry_says_what_its_job_was_told_of_earlier_ones(board):
+    told = board.add("told", 2.0)
+    board.add("alone", 1.5)
+    with board.store.write() as session:
+        update_options(session, told, memory="all")
+    assert {entry.model: entry.memory for entry in board.entries()} == {"told": "all", "alone": ""}
 
 
 def test_a_candidate_that_is_measured_again_has_one_figure(board):

@@ -32,6 +32,7 @@ class FakePool:
         self.seeds = SimpleNamespace(secret=b"\0")
         self.kills = MemoryKills()
         self.need = SimpleNamespace(input_bytes=0)
+        self.kernel_built = ""
 
     def check_hoarding(self, *, ending: bool) -> None:
         assert ending, "the candidate ends in any case, so it is seen what that frees"

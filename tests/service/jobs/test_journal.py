@@ -161,6 +161,11 @@ def test_an_evaluation_keeps_its_numbers_for_queries_and_agents():
         1.3,
     )
     assert (measurements.candidate_ms, measurements.eager_ms, measurements.compile_ms) == (1.0, 2.0, 1.25)
+    assert (measurements.speedup_best, measurements.speedup_best_low, measurements.best_baseline) == (
+        1.25,
+        1.2,
+        "compile",
+    )
     assert measurements.roofline_fraction == 0.5
     outcome = outcome_of(PASSED, load_platform("cpu"), candidate_hash="c", evaluation_id="e")
     assert (outcome.speedup, outcome.speedup_compile, outcome.roofline_bound) == (2.0, 1.25, "memory")

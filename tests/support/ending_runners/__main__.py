@@ -108,9 +108,9 @@ class Trials:
         wait: bool = False,
     ) -> dict[str, str]:
         """What the referee says of a runner that ends, before it does something with it or meanwhile."""
-        from referee.errors import ChampionFailed, CompileFailed, Finding
+        from referee.errors import BaselineFailed, ChampionFailed, Finding
         from referee.isolation.memory_kills import MemoryKills
-        from referee.pool.baselines import Baselines
+        from referee.pool.baselines import OtherBaseline
         from referee.timing.rounds import blame
 
         self.pool.kills = MemoryKills()
@@ -130,10 +130,10 @@ class Trials:
                     while wait and Path(f"/proc/{handle.pid}").exists():
                         time.sleep(0.01)
                     do(handle)
-            except CompileFailed as failure:
-                baselines = Baselines(self.pool)
-                baselines.leave_out_compile(failure.failure, doing="a timed call")
-                outcome = {"verdict": "left out", "message": baselines.absent()["compile"]}
+            except BaselineFailed as failure:
+                baseline = OtherBaseline(self.pool, failure.name)
+                baseline.leave_out(failure.failure, doing="a timed call")
+                outcome = {"verdict": "left out", "message": baseline.fails}
         except ChampionFailed as failure:
             outcome = {"verdict": "without champion", "message": str(failure)}
         except Finding as finding:

@@ -43,7 +43,7 @@ def test_a_given_candidate_waits_for_a_worker_with_what_was_asked_for(client, we
     assert job["task"]["ref"] == "local/relu"
     digest = candidate_hash(CANDIDATE)
     asked = {"candidate_hash": digest, "ref": "local/relu", "profile": True, "cold": True}
-    assert job["options"] == {**asked, "tolerance": "kernelbench"}
+    assert job["options"] == {**asked, "tolerance": "kernelbench", "baselines": "eager,compile"}
     with web.store.read() as session:
         assert list_candidate_sources(session, job["id"]) == {digest: CANDIDATE}
 

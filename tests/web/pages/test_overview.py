@@ -403,6 +403,24 @@ def test_loops_that_are_not_vectorised_say_why_beside_their_line(profiled):
     assert any("1 of 2 loops" in each and "no vector form" in each for each in found.sentences)
 
 
+def test_hot_machine_code_stands_beside_the_line_it_came_from(profiled):
+    record, view = told(profiled)
+    lines = ['SOURCE = r"""', "void f() {", "  for (;;) y[i] = g(x[i]);", "  int k;", "  while (k--) h();", "}", '"""']
+    code = [
+        {"share": 0.4, "text": "vfmadd231ps ymm0,ymm1,ymm2", "at": "main.cpp:3"},
+        {"share": 0.1, "text": "jne 40 <f+0x10>", "at": "main.cpp:5"},
+        {"share": 7, "text": "call g", "at": ""},
+    ]
+    hot = [{"function": "f", "object": "main.so", "share": 0.6, "instructions": code}, {"instructions": 3}, None]
+    detail = {"processor_time": {"hot_code": hot}, "vectorization": {"loops": LOOPS}}
+    (found,) = why(with_profile(record, detail=detail), view, "\n".join(["import x", *lines])).hot
+    assert (found.function, found.where, found.share) == ("f", "main.so", 0.6)
+    assert [(each.share, each.line and each.line.number) for each in found.instructions] == [
+        (0.4, 4), (0.1, 6), (1.0, None)
+    ]  # fmt: skip
+    assert found.instructions[0].line.text == "for (;;) y[i] = g(x[i]);"
+
+
 def test_a_source_of_nothing_but_strings_and_loops_takes_no_longer(profiled):
     record, view = told(profiled)
     loops = [{"at": f"main.cpp:{place}"} for place in (*range(1, 20), 9_000_000)]

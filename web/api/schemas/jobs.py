@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from db.records import WEIGHTS, JobRecord, JobStatus, TaskHead
 from service.jobs.query import JobDetails, RoundLine
+from service.settings import BASELINE_NAMES
 from service.submissions.jobs import OPTIONS
 from service.translation import MAX_KERNEL_BYTES, TRANSLATED_FROM
 from tasks.task import Task
@@ -89,6 +90,16 @@ class Checked(BaseModel):
     source_hash: str | None = None
 
 
+Baselines = Annotated[
+    str,
+    Field(
+        pattern=rf"^({'|'.join(BASELINE_NAMES)})(,({'|'.join(BASELINE_NAMES)})){{0,9}}$",
+        description="What kernels are timed against, by commas; eager is among them.",
+        examples=["eager,compile,onnxruntime"],
+    ),
+]
+
+
 class JobChoices(BaseModel):
     """The options of a job but its platform and model. Options that are left out have the server's settings."""
 
@@ -108,6 +119,7 @@ class JobChoices(BaseModel):
         default=None,
         description="What the job is told of earlier ones: nothing; what they proved on similar ops; on this op, too.",
     )
+    baselines: Baselines | None = None
     price: Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?,[0-9]{1,9}(\.[0-9]{1,9})?$")] | None = Field(
         default=None,
         description="Dollars per million tokens, PROMPT,REPLY, for models without a known price. For operators.",

@@ -8,7 +8,16 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from db.records import EvaluationRecord, LeaderboardEntry, WorkerRecord, WorkerStatus
 from web.api.parameters import TASK_REF, Reason, WeightsDigest
-from web.api.schemas.jobs import MAX_SOURCE_CHARS, OP_EXAMPLE, TAGS_DESCRIPTION, OpName, Platform, Source, body_form
+from web.api.schemas.jobs import (
+    MAX_SOURCE_CHARS,
+    OP_EXAMPLE,
+    TAGS_DESCRIPTION,
+    Baselines,
+    OpName,
+    Platform,
+    Source,
+    body_form,
+)
 
 _CANDIDATE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x, w):\n"
 _CANDIDATE += "        return torch.nn.functional.gelu(x * w)\n"
@@ -27,6 +36,7 @@ class _EvaluationOptions(BaseModel):
         default=None,
         description="Time the inputs of the task's `get_input_groups()[N]`. Such results get no rank.",
     )
+    baselines: Baselines | None = None
     weights: WeightsDigest = None
     tolerance: Literal["kernelbench"] | None = Field(
         default=None, description="Also report the result of this accuracy rule. It does not change the verdict."
@@ -81,6 +91,10 @@ class EvaluationSummary(BaseModel):
     eager_ms: float | None
     compile_ms: float | None
     roofline_fraction: float | None
+    speedup_best: float | None
+    speedup_best_low: float | None
+    speedup_best_high: float | None
+    best_baseline: str | None = Field(description="The fastest baseline, over which `speedup_best` is.")
     created_at: datetime
     retracted_at: datetime | None = Field(description="When an operator retracted it.")
 
@@ -153,6 +167,10 @@ class Board(BaseModel):
     eager_ms: float | None
     compile_ms: float | None
     roofline_fraction: float | None
+    speedup_best: float | None
+    speedup_best_low: float | None
+    speedup_best_high: float | None
+    best_baseline: str | None = Field(description="The fastest baseline, over which `speedup_best` is.")
     tags: list[str] = Field(description=TAGS_DESCRIPTION)
     job_id: int | None
     evaluation_id: str | None
@@ -162,6 +180,9 @@ class Board(BaseModel):
         description="The cost of the whole job that wrote the candidate; null if it is not known."
     )
     pooled: int = Field(description="The number of the candidate's evaluations on this board that the figures pool.")
+    memory: str = Field(
+        description="What the job could be told of earlier ones: off, similar, all (kernels of this op, too) or empty."
+    )
 
     @classmethod
     def of(cls, entry: LeaderboardEntry) -> Self:

@@ -7,6 +7,6 @@ from sandbox.image.recipe import ImageRecipe
 RECIPE = ImageRecipe(
     "cpu",
     Path(__file__).parent,
-    files=("requirements.txt", "install.sh", "start.sh", "inductor_cache.py", "headers.py"),
+    files=("requirements.txt", "baselines.txt", "install.sh", "start.sh", "inductor_cache.py", "headers.py"),
     variables=("CPATH", "LD_PRELOAD", "MALLOC_CONF"),
 )

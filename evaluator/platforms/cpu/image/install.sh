@@ -21,10 +21,21 @@ echo "step: install the Python packages"
 pip=(/mnt/wheels/pip-*.whl)
 python3 "${pip[0]}/pip" install --no-cache-dir --no-index --find-links /mnt/wheels --no-deps --break-system-packages \
     --root-user-action=ignore --disable-pip-version-check -q -r /mnt/requirements.txt
+echo "step: install what other baselines run on"
+# Only the processes of baselines may read it (protocol/baselines.py), so that no candidate calls one of these.
+python3 "${pip[0]}/pip" install --no-cache-dir --no-index --find-links /mnt/wheels --no-deps --no-warn-conflicts \
+    --root-user-action=ignore --disable-pip-version-check -q --target /opt/kernelwright/baselines -r /mnt/baselines.txt
+# Their tests, and what they need for other devices. And tbbbind, which TBB can do without: TBB loads it so that it calls
+# the C library's free, and memory comes from the allocator below.
+rm -rf /opt/kernelwright/baselines/onnx/backend/test /opt/kernelwright/baselines/openvino/include
+(cd /opt/kernelwright/baselines/openvino/libs && rm -f ./*_gpu_plugin* ./*_npu_plugin* cache.json libtbbbind* libhwloc*)
+python3 -m compileall -q -j 0 /opt/kernelwright/baselines || true
+chgrp -R 20000 /opt/kernelwright/baselines
+chmod -R u=rwX,g=rX,o= /opt/kernelwright/baselines
 # The root will be read-only: whatever has no bytecode now would be compiled again at every start.
 python3 -m compileall -q -j 0 /usr/lib/python3 /usr/lib/python3.11 /usr/local/lib/python3.11 || true
 
-mkdir -p /harness /opt/kernelwright
+mkdir -p /harness
 ln -s "$(ldconfig -p | sed -n 's/.*libjemalloc.so.2.* => //p' | head -1)" /opt/kernelwright/allocator.so
 install -m 755 /mnt/start.sh /usr/local/bin/kernelwright-start
 # No program in here may raise its user's rights.

@@ -27,7 +27,9 @@ def test_a_verdict_is_timed_where_a_gpu_is_there_for_the_device_that_was_asked_f
     there, absent = on_device(screened, 1, look=look), on_device(screened, 0, look=look)
     assert absent is screened
     assert (absent.timed, absent.part, absent.baselines) == ("nothing", screened.name, ())
-    assert (there.timed, there.baselines, there.name) == ("wall", ("eager", "compile"), screened.name)
+    assert (there.timed, there.baselines, there.name) == (
+        "wall", ("eager", "compile", "compile-max-autotune"), screened.name
+    )  # fmt: skip
     assert gpu_of(there.part) == (screened.name, "GPU-aaaa")
     assert Effort().on(there).baselines == ("eager", "compile")
     assert proves(there, 1) == "timed on GPU NVIDIA H200"

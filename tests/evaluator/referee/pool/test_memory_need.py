@@ -12,7 +12,7 @@ from evaluator.referee.pool.runner_pool import RunnerPool
 
 MB, GB = 1 << 20, 1 << 30
 SIZES = st.integers(0, 1 << 40)
-NEEDS = st.builds(Need, SIZES, SIZES, SIZES, SIZES)
+NEEDS = st.builds(Need, SIZES, SIZES, SIZES, SIZES, st.integers(0, 3))
 
 
 @given(NEEDS, st.integers(1 << 30, 1 << 44))
@@ -29,6 +29,7 @@ def test_more_of_anything_never_needs_less(one: Need, other: Need) -> None:
         one.output_bytes + other.output_bytes,
         one.state_bytes + other.state_bytes,
         one.temporary_bytes + other.temporary_bytes,
+        one.extra_baselines + other.extra_baselines,
     )
     assert both.nbytes >= max(one.nbytes, other.nbytes) >= BASE_BYTES
 

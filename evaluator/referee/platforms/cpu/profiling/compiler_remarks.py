@@ -1,8 +1,9 @@
 """What g++ says about the loops of the candidate's own C++.
 
-A shim (a script of the compiler's name that comes first on PATH) makes the compiler write its remarks to a file, and
-adds no other option, so the build is the one that was timed. Whatever calls `g++` goes through it: the candidate's own
-command, load_inline, TorchInductor.
+A shim (a script of the compiler's name that comes first on PATH) makes the compiler write its remarks to a file. Unless
+torch's headers come into it, it has the lines of the source noted, too (`-g1`, which changes no instruction; with it,
+headers that are compiled already would not be taken). It adds no other option, so the build is the one that was timed.
+Whatever calls `g++` goes through it: the candidate's own command, load_inline, TorchInductor.
 """
 
 import re
@@ -50,7 +51,10 @@ _REASONS = (
 def shim(compiler: str, folder: Path) -> str:
     """A shell script that runs `compiler` as it was called; each run writes its remarks to a new file in `folder`."""
     remarks = f"{folder}/{FILE_PREFIX}$$.txt"
-    return f'#!/bin/sh\nexec {compiler} "$@" -fopt-info-vec-optimized-missed-internals={remarks}\n'
+    options = f'"$@" -fopt-info-vec-optimized-missed-internals={remarks}'
+    return (
+        f'#!/bin/sh\ncase "$*" in *torch/include*) lines= ;; *) lines=-g1 ;; esac\nexec {compiler} {options} $lines\n'
+    )
 
 
 @dataclass

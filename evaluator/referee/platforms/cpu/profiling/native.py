@@ -27,6 +27,7 @@ _SAMPLE_S = 1.5
 _MIN_SAMPLES = 20
 _MIN_BUSY_SHARE = 0.02  # of the time; a thread that ran less is not counted as used
 _MAX_REMARKS_BYTES = 32 * 1024 * 1024
+_INSTRUCTIONS = 24  # of a stretch of machine code
 _CLAIM = "claimed by the candidate's process"
 _FAILURES = (RunnerFailed, ValueError, TypeError, KeyError, OSError)
 
@@ -198,7 +199,7 @@ def _operators(runner: ProfiledRunner, calls: dict[str, Any]) -> dict[str, Any]:
 
 
 def _processor_time(runner: ProfiledRunner) -> dict[str, Any]:
-    """Processor time by kind of code and by function of the candidate's own libraries.
+    """Processor time by kind of code, function and instruction of the candidate's own libraries.
 
     Raises:
         ValueError: there are too few samples to tell.
@@ -217,6 +218,22 @@ def _processor_time(runner: ProfiledRunner) -> dict[str, Any]:
         "own_functions": [
             {"function": text(name), "object": text(where, 40), "share": share(part)}
             for name, where, part in untrusted.rows(reply["functions"], width=3, limit=12)
+        ],
+        "hot_code": [
+            {
+                "function": text(name),
+                "object": text(where, 40),
+                "share": share(part),
+                "instructions": [
+                    {
+                        "share": share(own),
+                        "text": text(instruction, 120),
+                        "at": text(f"{text(file, 60)}:{int(number(line))}", 80) if file else "",
+                    }
+                    for own, instruction, file, line in untrusted.rows(rows, width=4, limit=_INSTRUCTIONS)
+                ],
+            }
+            for name, where, part, rows in untrusted.rows(reply["hot_code"], width=4, limit=3)
         ],
     }
 

@@ -44,7 +44,7 @@ class DeviceCalls:
             "state": self._moved_before(runner.state),
             "oracle": self._moved_before(runner.oracle),
             "work": self._moved_before(runner.work),
-            "compile": self._moved_before(runner.compile),
+            "wrap": self._moved_before(runner.wrap),
             "repeat": self.repeat,
             "call": self.call,
             "hand_over": self.hand_over,
@@ -75,7 +75,7 @@ class DeviceCalls:
                 runner.kept.clear()
             torch.manual_seed(go.seed)
             with runner.platform.foreign_code():
-                value = runner.model(*inputs)
+                value = runner.called(*inputs)
             tree, outputs = encode(value)
             runner.kept.append((value, outputs))
             reply: Message = {"tree": tree.to_json(), "inputs_at": self._inputs}

@@ -4,6 +4,7 @@ import ctypes
 import os
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from evaluator.platforms.cpu.profile_text import MAX_COLUMNS, MAX_LINES, fit
 from evaluator.profile import SCHEMA, with_detail
 from evaluator.referee.platforms.cpu.profiling import compiler_remarks, launch, native
 from evaluator.referee.protocol import untrusted
-from evaluator.referee.runner.platforms.cpu.profiling import stack_sampler
+from evaluator.referee.runner.platforms.cpu.profiling import hot_code, stack_sampler
 from sandbox.base import Command, Completed, Promise
 from tasks.build import task_from_source
 from tasks.outcomes import Verdict, candidate_hash
@@ -101,6 +102,64 @@ def test_loops_are_told_from_real_remarks(remarks: str) -> None:
     assert f"kernel.cpp:{line_of('outer')}" not in rows
     assert rows[f"kernel.cpp:{line_of('second inner')}"]["vectorized"] is True
     assert not any("erf" in row["at"] or "cmath" in row["at"] for row in rows.values())
+
+
+def test_machine_code_is_told_with_the_lines_that_the_shim_has_kept(tmp_path: Path) -> None:
+    script, source, library = tmp_path / "g++", tmp_path / "kernel.cpp", tmp_path / "kernel.so"
+    script.write_text(compiler_remarks.shim("/usr/bin/g++", tmp_path))
+    script.chmod(0o755)
+    source.write_text(KERNEL)
+    command = ["-O3", "-mavx2", "-shared", "-fPIC", str(source)]
+    subprocess.run([str(script), *command, "-o", str(library)], check=True)
+    starts, names = symbols = stack_sampler._symbols(str(library))
+    at = names.index("plain")
+    code = hot_code.disassemble(str(library), starts[at], starts[at + 1])
+    own = [each for each in code if (each.file, each.line) == ("kernel.cpp", line_of("plain") + 1)]
+    assert any("ymm" in each.text for each in own), "vectors of 32 bytes"
+    hot = next(each for each in own if "ymm" in each.text)
+    samples = {str(library): Counter({hot.address: 80, code[0].address: 1})}
+    (told,) = hot_code.stretches(samples, {str(library): symbols}, 100)
+    assert told[:3] == ["plain", "kernel.so", 0.81]
+    assert [0.8, hot.text, "kernel.cpp", hot.line] in told[3]
+    assert len(told[3]) <= hot_code.LENGTH
+    without = tmp_path / "without.so"
+    subprocess.run(["g++", *command, "-o", str(without)], check=True)
+    plain = hot_code.disassemble(str(without), starts[at], starts[at + 1])
+    assert [each.text for each in plain] == [each.text for each in code], "the instructions are those that were timed"
+    assert {each.line for each in plain} == {0}
+    torch = tmp_path / "torch" / "include"
+    torch.mkdir(parents=True)
+    subprocess.run([str(script), *command, f"-I{torch}", "-o", str(without)], check=True)
+    assert {each.line for each in hot_code.disassemble(str(without), starts[at], starts[at + 1])} == {0}
+
+
+def test_an_instruction_of_an_intrinsic_is_of_the_line_that_it_was_written_in(tmp_path: Path) -> None:
+    source, library = tmp_path / "k.cpp", tmp_path / "k.so"
+    source.write_text(INTRINSICS)
+    subprocess.run(["g++", "-O3", "-mavx2", "-g1", "-shared", "-fPIC", source, "-o", library], check=True)
+    starts, names = stack_sampler._symbols(str(library))
+    at = names.index("moved")
+    lines = INTRINSICS.splitlines()
+    first = next(number for number, line in enumerate(lines, 1) if "loads and stores" in line)
+    vectors = [each for each in hot_code.disassemble(str(library), starts[at], starts[at + 1]) if "ymm" in each.text]
+    assert {(each.file, each.line) for each in vectors} == {("k.cpp", first + 1)}
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=80))
+def test_the_hottest_stretch_has_most_samples(counts: list[int]) -> None:
+    code = [hot_code.Instruction(4 * at, f"i{at}") for at in range(len(counts))]
+    found = hot_code.hottest(code, {4 * at: count for at, count in enumerate(counts)})
+    length = min(hot_code.LENGTH, len(counts))
+    most = max(sum(counts[at : at + length]) for at in range(len(counts) - length + 1))
+    assert (len(found), sum(counts[each.address // 4] for each in found)) == (length, most)
+
+
+def test_what_cannot_be_disassembled_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "no.so"
+    file.write_text("no library")
+    assert hot_code.disassemble(str(file), 0, 100) == []
+    assert hot_code.stretches({str(file): Counter({5: 9})}, {str(file): ([0], ["f"])}, 9) == []
+    assert hot_code.stretches({str(file): Counter({5: 9})}, {str(file): ([], [])}, 9) == []
 
 
 def test_loops_of_intrinsics_are_not_called_scalar(tmp_path: Path) -> None:

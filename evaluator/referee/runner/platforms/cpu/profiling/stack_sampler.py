@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import hot_code
+
 OWN = "own kernels"
 GENERATED = "code made while running (oneDNN's, or the candidate's)"
 _CAPACITY = 65536  # samples; those after them are dropped
@@ -102,12 +104,14 @@ def attribute(addresses: list[int], *, own: Path, profiler: Path) -> dict[str, A
         profiler: The folder below it that holds this profiler's own library.
 
     Returns:
-        `samples`, their number; `kinds`, rows of [kind, share]; `functions`, rows of [name, library, share].
+        `samples`, their number; `kinds`, rows of [kind, share]; `functions`, rows of [name, library, share]; and
+        `hot_code`, as `hot_code.stretches` returns it.
     """
     places = _mappings()
     starts = [place[0] for place in places]
     kinds: Counter[str] = Counter()
     functions: Counter[tuple[str, str]] = Counter()
+    own_code: dict[str, Counter[int]] = {}
     symbols: dict[str, tuple[list[int], list[str]]] = {}
     for address in addresses:
         at = bisect.bisect_right(starts, address) - 1
@@ -118,11 +122,13 @@ def attribute(addresses: list[int], *, own: Path, profiler: Path) -> dict[str, A
             if path not in symbols:
                 symbols[path] = _symbols(path)
             functions[Path(path).name, _name_at(symbols[path], address - base)] += 1
+            own_code.setdefault(path, Counter())[address - base] += 1
     total = max(1, len(addresses))
     return {
         "samples": len(addresses),
         "kinds": [[kind, count / total] for kind, count in kinds.most_common()],
         "functions": [[name, where, count / total] for (where, name), count in functions.most_common(_ROWS)],
+        "hot_code": hot_code.stretches(own_code, symbols, total),
     }
 
 
