@@ -8,6 +8,7 @@ from agents.strategies.registry import NEEDS_AN_LLM, STRATEGIES, STRATEGY_TEXTS
 from db.records import WeightsRecord
 from db.store import Store
 from evaluator.platforms import PLATFORM_NAMES, load_platform
+from evaluator.referee.protocol.baselines import BASELINES, Baseline
 from service.jobs.spec import MODEL_PLATFORMS, strategy_refusal
 from service.settings import Settings
 from service.submissions.access import Principal
@@ -64,6 +65,7 @@ class SubmitChoices:
     origins: tuple[str, ...]
     weights: tuple[WeightsRecord, ...]
     memory: tuple[str, ...]
+    baselines: tuple[Baseline, ...]
 
 
 def submit_choices(settings: Settings, store: Store, principal: Principal) -> SubmitChoices:
@@ -78,6 +80,7 @@ def submit_choices(settings: Settings, store: Store, principal: Principal) -> Su
         priorities=tuple(PRIORITIES),
         origins=PLATFORM_NAMES,
         memory=tuple(MemoryMode),
+        baselines=tuple(BASELINES.values()),
         weights=tuple(each for each in list_weights_for(principal, store=store) if each.complete),
     )
 

@@ -57,6 +57,7 @@ class FormValues:
     budget_evaluations: str = ""
     domain: str = ""
     memory: str = ""
+    baselines: str = ""  # by commas; empty: as the server has it
 
 
 @router.get("")
@@ -106,6 +107,7 @@ def submit(
     domain: _Text = "",
     weights: Annotated[str, Form(pattern=r"^([0-9a-f]{64})?$")] = "",
     memory: _Text = "",
+    baselines: Annotated[tuple[str, ...], Form(max_length=20)] = (),
     do: _Text = "submit",
     file: UploadFile | None = None,
 ) -> Response:
@@ -116,7 +118,7 @@ def submit(
         name = name or re.sub(r"^[.-]+|[^A-Za-z0-9_.-]", "_", file.filename.removesuffix(".py"))[:100]
     source = source.replace("\r\n", "\n")  # browsers send CRLF
     search = (platform, model, strategy, rounds, budget_usd, budget_s, priority)
-    more = (judge_model, seed, budget_tokens, budget_evaluations, domain, memory)
+    more = (judge_model, seed, budget_tokens, budget_evaluations, domain, memory, ",".join(baselines))
     form = FormValues(task, source, name, *search, origin, kernel.replace("\r\n", "\n"), whole, weights, *more)
     try:
         op = _op(deps, form)
@@ -187,7 +189,8 @@ def _options(form: FormValues) -> dict[str, object]:
         BadRequest: A number is malformed.
     """
     given: dict[str, object] = {
-        name: getattr(form, name) for name in ("platform", "model", "judge_model", "strategy", "seed", "memory")
+        name: getattr(form, name)
+        for name in ("platform", "model", "judge_model", "strategy", "seed", "memory", "baselines")
     }
     for key, kind, what in (
         ("rounds", int, "rounds: give a whole number from 1"),
@@ -213,6 +216,7 @@ def _default_values(deps: Dependencies) -> FormValues:
         model=settings.model,
         strategy=settings.strategy,
         memory=settings.memory,
+        baselines=settings.baselines,
         rounds=str(settings.rounds),
         budget_usd="" if settings.budget_usd is None else f"{settings.budget_usd:g}",
         budget_s="" if settings.budget_s is None else f"{settings.budget_s:g}",

@@ -84,8 +84,25 @@ def test_requests_and_the_form_choose_what_a_job_is_told(tmp_path):
         for sent, stored in (({}, "similar"), ({"memory": "all"}, "all"), ({"memory": "off"}, "off")):
             job = client.post("/api/v1/jobs", json={"source": OP, "name": "relu", **sent}).json()
             assert job["options"]["memory"] == stored
+            assert job["options"]["baselines"] == "eager,compile"
         refused = client.post("/api/v1/jobs", json={"source": OP, "name": "relu", "memory": "everything"})
         assert refused.status_code == 422 and "memory" in refused.text
         batch = client.post("/api/v1/batches", json={"tasks": ["starter/gelu_tanh"]}).json()
         jobs_of = client.get(f"/api/v1/batches/{batch['id']}").json()["figures"]["jobs"]
         assert [each["memory"] for each in jobs_of] == ["off"]
+
+
+def test_requests_choose_what_kernels_are_timed_against(tmp_path):
+    with opened(tmp_path) as web:
+        client = web.client()
+        asked = {"source": OP, "name": "relu", "baselines": "openvino,eager"}
+        job = client.post("/api/v1/jobs", json=asked).json()
+        assert job["options"]["baselines"] == "eager,openvino"
+        for wrong in ("eager,fast", "", "eager;compile"):
+            assert client.post("/api/v1/jobs", json={**asked, "baselines": wrong}).status_code == 422
+        alone = client.post("/api/v1/jobs", json={**asked, "baselines": "compile"})
+        assert alone.status_code == 422 and "eager must be among them" in alone.text
+        batch = {"tasks": ["starter/gelu_tanh"], "job": {"baselines": "eager,onnxruntime"}}
+        made = client.post("/api/v1/batches", json=batch).json()
+        (shown,) = client.get(f"/api/v1/batches/{made['id']}").json()["figures"]["jobs"]
+        assert shown["settings"]["baselines"] == "eager,onnxruntime"

@@ -57,6 +57,23 @@ def test_all_that_a_job_can_be_asked_for_is_asked_for(client, deps):
     assert 'DOMAIN = "finite"' in job.task.source
 
 
+def test_baselines_are_chosen_and_eager_is_always_among_them(client, deps):
+    text = client.get("/submit").text
+    assert '<input type="hidden" name="baselines" value="eager">' in text
+    assert '<input type="checkbox" name="baselines" value="compile" checked> torch.compile' in text
+    assert '<input type="checkbox" name="baselines" value="onnxruntime"> ONNX Runtime' in text
+    for sent, stored in (
+        (["eager", "openvino", "compile"], "eager,compile,openvino"), (["eager"], "eager"), ([], "eager,compile"),
+    ):  # fmt: skip
+        answer = send(client, baselines=sent)
+        with deps.store.read() as session:
+            job = get_job(session, int(answer.headers["location"].rpartition("/")[2]))
+        assert job.options["baselines"] == stored
+    refused = send(client, baselines=["eager", "<b>fast</b>"])
+    assert refused.status_code == 422
+    assert "&lt;b&gt;fast&lt;/b&gt;&#39; is no baseline; there is: eager, compile" in refused.text
+
+
 def test_what_is_left_empty_is_as_the_server_has_it(client, deps):
     empty = ("judge_model", "seed", "budget_usd", "budget_s", "budget_tokens", "budget_evaluations", "domain")
     answer = send(client, **dict.fromkeys(empty, ""))
