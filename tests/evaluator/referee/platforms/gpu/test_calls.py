@@ -143,7 +143,7 @@ def inputs_of(*values: torch.Tensor, seed: int = 5) -> InputSet:
 
 
 def model(bench: Bench, forward: Callable[..., Any]) -> None:
-    bench.runner.model = forward
+    bench.runner.model = bench.runner.called = forward
 
 
 X = torch.arange(1000, dtype=torch.float32).reshape(20, 50)
@@ -161,6 +161,14 @@ def test_what_is_judged_is_what_the_model_made_of_the_referees_inputs(bench: Ben
         assert call.seconds > 0
     assert bench.handle.asked.count("hand_over") == 1  # the first time there was no room yet
     assert bench.memory.waits == 4
+
+
+def test_a_baseline_is_called_as_it_was_wrapped(bench: Bench) -> None:
+    model(bench, lambda x: x.clone())
+    bench.runner.called = lambda x: 2 * x
+    bench.attach(inputs_of(X))
+    [row] = bench.call(inputs_of(X)).outputs.tensors
+    assert torch.equal(bench.value(row), 2 * X)
 
 
 def test_outputs_with_gaps_are_read_with_them(bench: Bench) -> None:
@@ -229,7 +237,7 @@ def test_state_is_in_the_same_snapshot(bench: Bench) -> None:
             self.calls += 1  # type: ignore[has-type]
             return x.clone()
 
-    bench.runner.model = Counting()
+    bench.runner.model = bench.runner.called = Counting()
     bench.attach(inputs_of(X))
     bench.call(inputs_of(X))
     asked = len(bench.handle.asked)
