@@ -262,7 +262,7 @@ DIES_COMPILED = """
 @torch.compiler.disable
 def count():
     CALLS.append(1)
-    if len(CALLS) > 5:
+    if len(CALLS) > {calls}:
         {end}
 
 CALLS = []
@@ -276,17 +276,19 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("end", "told"),
+    ("end", "calls", "told"),
     [
-        ("raise ValueError('on purpose')", "on purpose"),
-        ("ctypes.string_at(0)", "ended by SIGSEGV"),
-        ("held = [torch.ones(1 << 24) for _ in range(500)]", "no memory left"),
+        ("raise ValueError('on purpose')", 25, "a timed call: ValueError: on purpose"),
+        ("ctypes.string_at(0)", 25, "a timed call: the process ended by SIGSEGV"),
+        ("ctypes.string_at(0)", 5, "a call that was checked: the process ended by SIGSEGV"),
+        ("held = [torch.ones(1 << 24) for _ in range(500)]", 25, "no memory left"),
+        ("held = [torch.ones(1 << 24) for _ in range(500)]", 5, "no memory left"),
     ],
 )
-def test_a_compile_baseline_that_fails_when_it_is_timed_is_missing_and_told_by_its_name(
-    end: str, told: str, docker_sandbox: Sandbox
+def test_a_compile_baseline_that_fails_is_missing_and_told_by_its_name(
+    end: str, calls: int, told: str, docker_sandbox: Sandbox
 ) -> None:
-    model = DIES_COMPILED.format(end=end)
+    model = DIES_COMPILED.format(end=end, calls=calls)
     found = judged(
         docker_sandbox,
         candidate(),
@@ -296,7 +298,7 @@ def test_a_compile_baseline_that_fails_when_it_is_timed_is_missing_and_told_by_i
     assert found.passed, f"{found.message}\n{found.detail}"
     assert found.speedup is not None and set(found.speedup) == {"eager"}
     absent = found.profile["absent"]["compile"]
-    assert absent.startswith("the baseline torch.compile failed in a timed call: ") and told in absent
+    assert absent.startswith("the baseline torch.compile failed in a ") and told in absent
     assert "the reference failed" not in absent
 
 
