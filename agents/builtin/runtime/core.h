@@ -233,6 +233,22 @@ template <class T, int N> struct VecMask {
     return out;
   }
   template <class U, int M> KW_INLINE Vec<U, M> to() const { return Vec<U, M>::blendv(Vec<U, M>(0), Vec<U, M>(1), cast<U, M>()); }
+  // Lanes outside of the mask are 0, and nothing is read for them: they may lie where there is no memory.
+  template <class U, int M = 1> KW_INLINE Vec<U, M> loadu(const U* p) const {
+    Vec<U, M> v;
+#if defined(__AVX512F__) && KW_VEC_BYTES == 64
+    if constexpr (sizeof(U) == 4 && sizeof(T) == 4 && M == N) {
+      uint64_t some = lane_bits();
+      KW_EACH v.r[i] = kw::bits<typename Vec<U, M>::R>(__builtin_ia32_loadups512_mask(
+          reinterpret_cast<const float*>(p) + i * W, kw::Register<float, 16>{}, uint16_t(some >> (i * W))));
+      return v;
+    }
+#endif
+    constexpr int lanes = size() < Vec<U, M>::size() ? size() : Vec<U, M>::size();
+    for (int k = 0; k < lanes; k++)
+      if (m[k / W][k % W]) std::memcpy(reinterpret_cast<U*>(&v) + k, p + k, sizeof(U));
+    return v;
+  }
   KW_INLINE void store(bool* p, int64_t count = size()) const {
     using B = kw::Register<uint8_t, W>;
     KW_EACH {

@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import math
+import mmap
 import random
 import struct
 import subprocess
@@ -109,6 +110,31 @@ def test_extremes_propagate_nan_as_torch_does(tmp_path: Path) -> None:
     library.extremes(floats([*a, *b]), out)
     assert all(math.isnan(out[i]) for i in (0, 1, 16, 17, 32))
     assert (out[2], out[3], out[18], out[19]) == (3.0, math.inf, 2.0, -math.inf)
+
+
+@pytest.mark.parametrize("vector_bytes", [64, 32, 16])
+def test_a_masked_load_reads_nothing_where_the_mask_is_off(vector_bytes: int, tmp_path: Path) -> None:
+    """As TorchInductor writes it for padded windows: the address may lie before or behind the tensor."""
+    lanes = vector_bytes // 4
+    body = f"""
+    auto mask = VecMask<float, 1>(Vectorized<float>::loadu(p0, {lanes}L) > Vectorized<float>(0));
+    mask.template cast<float, 1>().template loadu<float, 1>(p1).store(p2);
+    VecMask<int64_t, 2> wide = mask.template cast<int64_t, 2>();
+    wide.template loadu<float, 1>(p1).store(p2 + {lanes});
+    """
+    library = build([kernel("masked", body, ("const float*", "const float*", "float*"))], vector_bytes, tmp_path)
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    readable = lanes // 2
+    ctypes.memmove(start + mmap.PAGESIZE - 4 * readable, floats([5.0] * readable), 4 * readable)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(start + mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    out = floats([9.0] * 2 * lanes)
+    on = [1.0, *[0.0] * (readable - 2), 1.0] if readable > 1 else [1.0]
+    values = floats([*on, *[0.0] * (lanes - len(on))])
+    library.masked(values, ctypes.c_void_p(start + mmap.PAGESIZE - 4 * readable), out)
+    wanted = [5.0 * each for each in on] + [0.0] * (lanes - len(on))
+    assert list(out) == wanted * 2
 
 
 def test_partial_vectors_touch_nothing_beyond_their_count(tmp_path: Path) -> None:
