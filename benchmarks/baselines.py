@@ -14,7 +14,7 @@ from typing import Any
 from evaluator.build_cache import BuildCache
 from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
-from evaluator.referee.protocol.baselines import BASELINES, EAGER, title_of
+from evaluator.referee.protocol.baselines import BASELINES, EAGER, OTHERS, title_of
 from evaluator.referee_process import harness_hash
 from sandbox.docker.sandbox import DockerSandbox
 from service.settings import load_settings
@@ -22,7 +22,6 @@ from tasks.suites import load_suite
 from tasks.task import Task
 
 RESULTS = Path(__file__).parent / "results"
-OTHERS = tuple(name for name in BASELINES if name != EAGER)
 ABOUT = """# What baselines are worth
 
 Each op of the starter suite, its reference handed in as the candidate, in one proof against all baselines. A value is

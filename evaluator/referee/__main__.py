@@ -39,7 +39,7 @@ def main() -> int:
         from .evaluate import Evaluation
         from .isolation import procfs
         from .pool.runner_pool import Request, RunnerPool, calls_compiler
-        from .protocol.baselines import EAGER
+        from .protocol.baselines import OTHERS
 
         torch.set_num_threads(1)  # only the referee's own, since the runners' processes have been forked from
         procfs.sleep_exactly()
@@ -48,7 +48,7 @@ def main() -> int:
         waited = time.perf_counter() - ready > _STARTED_AHEAD_S
         imported_s = 0.0 if waited else ready - start
         sources = (request.candidate_source, request.champion_source)
-        compiles = bool(set(request.baselines) - {EAGER}) or any(map(calls_compiler, sources))
+        compiles = not set(OTHERS).isdisjoint(request.baselines) or any(map(calls_compiler, sources))
         if not compiles and len(fork_servers) > 1:
             _end(fork_servers.pop())  # nothing may import while calls are timed
         pool = RunnerPool(request, fork_servers[0][1], fork_servers[-1][1], scratch=os.environ["TMPDIR"])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from .protocol.baselines import BASELINES, title_of
+from .protocol.baselines import OTHERS, title_of
 from .sanitize import fault
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -171,7 +171,7 @@ def of_failure(failure: RunnerFailed) -> Finding:
         return of_candidate(failure, building=False, doing=doing)
     if failure.role in _OF_THE_TASK:
         return of_task(failure, doing=doing)
-    if failure.role in BASELINES:
+    if failure.role in OTHERS:
         return of_baseline(failure, name=failure.role, doing=doing)
     return Finding("sandbox_error", f"a process of the referee's own failed: {failure.message}", failure.kind)
 

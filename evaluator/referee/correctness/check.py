@@ -397,9 +397,7 @@ class Examination:
     def settle(self) -> None:
         """Prepare both runners for timing: drop kept outputs and give back input buffers of the usual size."""
         self.candidate.ask({"op": "release"}, timeout_s=60)
-        if self.roomy:
-            for handle in (self.reference, self.candidate):
-                handle.attach(self.pool.platform.input_buffer(self.pool.input_bytes, self.pool.slots()))
+        self._give_usual_buffers(self.reference, self.candidate)
 
     def abandon(self) -> None:
         """Prepare the reference alone for what comes, because the candidate has failed or is wrong.
@@ -410,8 +408,12 @@ class Examination:
         self._drop_begun()
         with task_step("what follows a check"):
             self.pool.release(self.reference)
-            if self.roomy:
-                self.reference.attach(self.pool.platform.input_buffer(self.pool.input_bytes, self.pool.slots()))
+            self._give_usual_buffers(self.reference)
+
+    def _give_usual_buffers(self, *handles: RunnerHandle) -> None:
+        if self.roomy:
+            for handle in handles:
+                handle.attach(self.pool.platform.input_buffer(self.pool.input_bytes, self.pool.slots()))
 
     def _drop_begun(self) -> None:
         begun, self.begun = self.begun, None

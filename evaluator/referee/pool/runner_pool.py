@@ -24,7 +24,7 @@ from ..isolation.memory_kills import MemoryKills, used_bytes
 from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
 from ..protocol import allocator, input_families
-from ..protocol.baselines import BASELINES, EAGER, SOURCE_KERNEL
+from ..protocol.baselines import OTHERS, SOURCE_KERNEL
 from ..protocol.gpu_checks import ARCHITECTURES
 from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, bytes_needed
@@ -154,7 +154,7 @@ class RunnerPool:
         Raises:
             RunnerFailed: no process could be made.
         """
-        compiles = role in BASELINES and role != EAGER
+        compiles = role in OTHERS
         if not compiles and not calls_compiler(source):
             handle = self._fork(self.fork_server, role, source)
         else:

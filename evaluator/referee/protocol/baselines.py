@@ -31,6 +31,9 @@ BASELINES = {
 }
 """All of them, in the order in which they are shown."""
 
+OTHERS = tuple(name for name in BASELINES if name != EAGER)
+"""Those that are compiled or exported first, in processes of their own, and judged before they are timed."""
+
 SOURCE_KERNEL = "source_kernel"
 """The name among baselines' builds of what a kernel that is the reference was built to."""
 

@@ -18,7 +18,7 @@ from ..isolation.calls import Call, InputSet
 from ..isolation.handle import FOREIGN_ROLES, RunnerHandle
 from ..pool.input_supply import InputSupply
 from ..pool.runner_pool import RunnerPool
-from ..protocol.baselines import BASELINES, EAGER
+from ..protocol.baselines import EAGER, OTHERS
 from . import spot_checks
 from .spot_checks import SpotCheck
 from .whole_turns import Turn
@@ -259,6 +259,6 @@ def blame(variant: str) -> Iterator[None]:
             raise ChampionFailed(failure.message) from None
         if variant == "candidate":
             raise of_candidate(failure, building=False, doing="a timed call") from None
-        if variant in BASELINES and variant != EAGER:
+        if variant in OTHERS:
             raise BaselineFailed(variant, failure) from None
         raise of_task(failure, doing=f"a timed call ({variant})") from None

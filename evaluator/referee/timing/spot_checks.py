@@ -24,7 +24,7 @@ from ..isolation.handle import RunnerHandle
 from ..pool import input_supply
 from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
-from ..protocol.baselines import BASELINES, EAGER
+from ..protocol.baselines import OTHERS
 from ..protocol.tensors import bytes_needed
 
 CHANCE = 0.125
@@ -66,7 +66,7 @@ def read(
         RunnerFailed: its memory cannot be read.
     """
     assert evidence.expected is not None and handle.input_buffer is not None
-    if variant in BASELINES and variant != EAGER:
+    if variant in OTHERS:
         call_outputs.shared_outputs(handle, call.outputs)
     elif wrong := call_outputs.wrong_form(evidence.expected, evidence.shared, handle, call.outputs):
         raise Finding("wrong_output", f"{wrong.message} (in a timed call)", wrong.code)

@@ -25,8 +25,8 @@ echo "step: install what other baselines run on"
 # Only the processes of baselines may read it (protocol/baselines.py), so that no candidate calls one of these.
 python3 "${pip[0]}/pip" install --no-cache-dir --no-index --find-links /mnt/wheels --no-deps --no-warn-conflicts \
     --root-user-action=ignore --disable-pip-version-check -q --target /opt/kernelwright/baselines -r /mnt/baselines.txt
-# Their tests, and what they need for other devices. And tbbbind, which TBB can do without: TBB loads it so that it calls
-# the C library's free, and memory comes from the allocator below.
+# Their tests, and what they need for other devices. And tbbbind, which TBB can do without: with it, and the allocator
+# below preloaded, OpenVINO's process ends in free().
 rm -rf /opt/kernelwright/baselines/onnx/backend/test /opt/kernelwright/baselines/openvino/include
 (cd /opt/kernelwright/baselines/openvino/libs && rm -f ./*_gpu_plugin* ./*_npu_plugin* cache.json libtbbbind* libhwloc*)
 python3 -m compileall -q -j 0 /opt/kernelwright/baselines || true
