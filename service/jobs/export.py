@@ -94,23 +94,16 @@ def kernel_text(details: JobDetails, best: EvaluationRecord) -> str:
         f"# Model: {job.model or 'submitted'}; platform: {best.platform}; device: {best.device}",
         f"# Verdict: {best.verdict} in the {best.sandbox} sandbox; tags: {', '.join(best.tags) or 'none'}",
     ]
-    if measurements.speedup is not None:
-        low, high = _bound(measurements.speedup_low), _bound(measurements.speedup_high)
-        over_eager = f"# Speedup over eager: {measurements.speedup:.3f} (95 % interval {low} to {high})"
-        lines.append(clock.beside(over_eager))
-    if measurements.speedup_compile is not None:
-        low, high = _bound(measurements.speedup_compile_low), _bound(measurements.speedup_compile_high)
-        over_compile = (
-            f"# Speedup over torch.compile: {measurements.speedup_compile:.3f} (95 % interval {low} to {high})"
-        )
-        lines.append(clock.beside(over_compile))
-    if (fastest := measurements.best_baseline) is not None and fastest not in USUAL:
-        low, high = _bound(measurements.speedup_best_low), _bound(measurements.speedup_best_high)
-        over_best = (
-            f"# Speedup over the fastest baseline, {title_of(fastest)}: {measurements.speedup_best:.3f} (95 % interval"
-            f" {low} to {high})"
-        )
-        lines.append(clock.beside(over_best))
+    m, fastest = measurements, measurements.best_baseline
+    told = [("eager", m.speedup, m.speedup_low, m.speedup_high)]
+    told.append((title_of("compile"), m.speedup_compile, m.speedup_compile_low, m.speedup_compile_high))
+    if fastest is not None and fastest not in USUAL:
+        name = f"the fastest baseline, {title_of(fastest)}"
+        told.append((name, m.speedup_best, m.speedup_best_low, m.speedup_best_high))
+    for name, value, low, high in told:
+        if value is not None:
+            interval = f"95 % interval {_bound(low)} to {_bound(high)}"
+            lines.append(clock.beside(f"# Speedup over {name}: {value:.3f} ({interval})"))
     if details.on_leaderboard:
         lines.append(f"# {details.on_leaderboard}")
     lines.append(f"# Harness: {provenance.get('harness', 'unknown')}")
