@@ -409,6 +409,25 @@ def test_the_exported_kernel_is_the_candidate_below_a_header(store, settings, pl
     assert subprocess.run([sys.executable, exported.kernel], check=False).returncode == 0
 
 
+def test_the_header_and_the_report_name_a_fastest_baseline_that_is_none_of_the_usual_ones(
+    store, settings, context, monkeypatch
+):
+    over = {**PASSED.speedup, "onnxruntime": Interval(1.1, 1.05, 1.15)}
+    taken = {**PASSED.latency_ms, "onnxruntime": Latency(1.1, 1.0, 1.2)}
+    monkeypatch.setitem(globals(), "PASSED", replace(PASSED, speedup=over, latency_ms=taken))
+    job_id = start_job(store, context)
+    play(store, context, job_id)
+    exported = export_job(store, get_job(store, job_id), settings)
+    header = exported.kernel.read_text().partition("\n\n")[0]
+    told = [line.removeprefix("# Speedup over ") for line in header.splitlines() if line.startswith("# Speedup")]
+    assert told == [
+        "eager: 2.000 (95 % interval 1.900 to 2.100)",
+        "torch.compile: 1.250 (95 % interval 1.200 to 1.300)",
+        "the fastest baseline, ONNX Runtime: 1.100 (95 % interval 1.050 to 1.150)",
+    ]
+    assert "ONNX Runtime | 1.1" in exported.report.read_text()
+
+
 def test_an_exported_kernel_that_is_measured_again_is_the_same_candidate(store, settings, played, tmp_path):
     assert read_candidate(export_job(store, played, settings).kernel) == SOURCE
     other = tmp_path / "other.py"
