@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from evaluator.referee.pool.memory_need import Need
 from evaluator.sizes import CallSizes
 from service.evaluation_context import open_sandbox
 from service.fitting import FitResult, fit_tasks
@@ -33,6 +34,7 @@ from tasks.validate import validate
 
 Row = dict[str, Any]
 _SHOWN_BYTES = 10**6
+SANDBOX_MB = 8192
 
 
 def main() -> None:
@@ -102,6 +104,11 @@ def _page(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row], l
         f"\nof one call have at most {limit.limit_bytes:,} bytes; of a task with cases, those of at least one case, and"
         "\nits other cases are left out of the variant. Sizes are medians of what one call of the tasks touches.\n",
         _sizes_table(files, rows, limit),
+        "## What a sandbox can judge\n",
+        f"Tasks for which a sandbox of {SANDBOX_MB:,} MB has room, by what is predicted of inputs, outputs and"
+        "\nparameters (`evaluator/referee/pool/memory_need.py`; what a call takes besides is seen in the sandbox alone,"
+        "\nso it may be fewer). *inputs alone*: 17 times the inputs, an earlier rule that forgot all else.\n",
+        _judged_table(files, rows),
         "## Why the rest is not imported, or does not fit\n",
         _reasons(files, rows),
         "## Categories\n",
@@ -133,6 +140,25 @@ def _sizes_table(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, 
             f"| {_mb(after, statistics.median)} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _judged_table(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row]) -> str:
+    lines = ["| set | measured | inputs alone | as they are | scaled down |", "| --- " + "| ---: " * 4 + "|"]
+    for kind in [*dict.fromkeys(kind for kind, _, _ in files), ""]:
+        mine = [each.task.id for of, _, each in files if kind in ("", of) and each.task is not None]
+        found = [rows[name] for name in mine if name in rows]
+        inputs = [row["before"]["inputs"] for row in found if row["before"] and row["before"]["inputs"] is not None]
+        alone = sum(17 * size <= SANDBOX_MB << 20 for size in inputs)
+        counts = (alone, *(sum(_has_room(row[when]) for row in found) for when in ("before", "after")))
+        lines.append(f"| {kind or '**all**'} | {len(found)} | {' | '.join(map(str, counts))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _has_room(sizes: Row | None) -> bool:
+    if sizes is None or sizes["inputs"] is None:
+        return False
+    need = Need(sizes["inputs"], sizes["outputs"] or 0, sizes["parameters"] or 0)
+    return need.fits(SANDBOX_MB << 20)
 
 
 def _moved(sizes: Row | None) -> int | None:
