@@ -36,7 +36,7 @@ class TaskCheck:
     outputs: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     eager_ms: float | None = None
-    memory_mb: int | None = None  # that its process had in memory at most
+    memory_mb: int | None = None  # that its process had in memory at most, once its inputs were made
     need_mb: int | None = None  # that an evaluation takes
     cost_s: float = 0.0
 

@@ -21,6 +21,9 @@ from .measure import count_groups, sizes_of, warm_up
 
 _SPARE_MB = 512
 _ANSWER_BYTES = 4 << 20
+_DONE = b'{"done": true}\n'
+_FIRST_UID = 20001
+"""Of the first task's process. Each has one of its own, where this process may give it one: none reaches another."""
 
 
 def main() -> None:
@@ -32,17 +35,20 @@ def main() -> None:
     memory_bytes = max(request["memory_mb"] - _SPARE_MB, _SPARE_MB) << 20
     print("progress: 0", file=sys.stderr, flush=True)
     for number, task in enumerate(request["tasks"]):
-        answer = _measured(task, request["limit_bytes"], request["task_s"], memory_bytes, answers.fileno())
+        uid = _FIRST_UID + number if os.geteuid() == 0 else None
+        answer = _measured(task, request["limit_bytes"], request["task_s"], memory_bytes, answers.fileno(), uid)
         answers.write(json.dumps({"task": number, **answer}).encode() + b"\n")
         answers.flush()
         print(f"progress: {number + 1}", file=sys.stderr, flush=True)
 
 
-def _measured(task: dict[str, Any], limit_bytes: int, task_s: float, memory_bytes: int, answers: int) -> dict[str, Any]:
+def _measured(
+    task: dict[str, Any], limit_bytes: int, task_s: float, memory_bytes: int, answers: int, uid: int | None
+) -> dict[str, Any]:
     """The answer of a process of the task's own. It is killed after `task_s`.
 
-    It is of the same user as this process, so what it says of sizes, and what others' are said to be after it ran, is
-    believed only as far as choosing shapes goes: nothing is judged by it.
+    Without a user of its own (`uid`) it may reach this process, and so what others' sizes are said to be after it ran.
+    What it says is believed only as far as choosing shapes goes: nothing is judged by it.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -53,6 +59,8 @@ def _measured(task: dict[str, Any], limit_bytes: int, task_s: float, memory_byte
             os.close(answers)
             os.setpgid(0, 0)
             resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+            if uid is not None:
+                _become(uid)
             _run(task, limit_bytes, writer)
             status = 0
         finally:
@@ -63,13 +71,35 @@ def _measured(task: dict[str, Any], limit_bytes: int, task_s: float, memory_byte
     for kill, target in ((os.killpg, child), (os.kill, child)):  # before it has a group of its own, the second one
         with contextlib.suppress(OSError):
             kill(target, signal.SIGKILL)
+    if uid is not None:
+        _kill_all(uid)
     _, status = os.waitpid(child, 0)
     sizes, error = _parsed(lines)
     if late:
         error = f"is not measured within {task_s:g} s"
-    elif not error and not (lines.endswith(b'{"done": true}\n')):
+    elif not error and not lines.endswith(_DONE):
         error = "its code ended the process" + (f" (signal {os.WTERMSIG(status)})" if os.WIFSIGNALED(status) else "")
     return {"sizes": sizes, "error": error}
+
+
+def _become(uid: int) -> None:
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def _kill_all(uid: int) -> None:
+    """Kill what is left of a user's processes, in a process of that user: kill(2) with -1 spares itself alone."""
+    child = os.fork()
+    if child == 0:
+        try:
+            _become(uid)
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(-1, number)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
 
 
 def _run(task: dict[str, Any], limit_bytes: int, writer: int) -> None:
@@ -93,13 +123,13 @@ def _run(task: dict[str, Any], limit_bytes: int, writer: int) -> None:
                     break
     except BaseException as error:
         tell({"error": f"{type(error).__name__}: {error}"[:300]})
-    tell({"done": True})
+    os.write(writer, _DONE)
 
 
 def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
-    """What a child has written to its end, and whether it took too long."""
+    """What a child has written until it was done or has ended, and whether it took too long."""
     parts: list[bytes] = []
-    while sum(map(len, parts)) < _ANSWER_BYTES:
+    while sum(map(len, parts)) < _ANSWER_BYTES and not b"".join(parts[-2:]).endswith(_DONE):
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([reader], [], [], left)[0]:
             return b"".join(parts), True

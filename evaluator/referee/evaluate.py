@@ -134,6 +134,8 @@ class Evaluation:
             checked, pool.kept_bytes = None, 0
         if not self.warm:
             self._make_warm(reference)
+        if checked is not None and pool.frugal:
+            checked.empty_buffer()
         if self.baselines.others:
             with stage(self.cost_s, "baselines"):
                 self._judge_baselines(reference)

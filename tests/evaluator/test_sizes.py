@@ -3,7 +3,7 @@
 import pytest
 
 from evaluator.sizes import CallSizes, Ladder, Measured, MeasuringFailed, measure_sizes
-from sandbox.base import Command, Completed
+from sandbox.base import Command, Completed, Sandbox
 from sandbox.choose import choose_sandbox
 from tests.support.fast_batches import OP
 
@@ -40,6 +40,36 @@ def test_each_op_is_measured_in_a_process_of_its_own():
     assert "SystemExit" in sizes["exits"].error
     assert sizes["forges"] == Measured((), "its code told what are no sizes")
     assert sizes["hungry"].sizes[0].inputs is None and "memory" in sizes["hungry"].sizes[0].error
+
+
+REACHES = """import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    while True:  # what is left of a task must not reach the next ones
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            try:
+                pid in (1, os.getpid(), os.getppid()) or os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+time.sleep(0.5)
+try:
+    os.kill(os.getppid(), signal.SIGKILL)
+except PermissionError:
+    pass
+else:
+    raise RuntimeError("the program that measures was killed")
+"""
+
+
+@pytest.mark.docker
+def test_in_a_container_no_op_reaches_the_program_or_another_op(docker_sandbox: Sandbox) -> None:
+    sources = (HALF, REACHES + HALF, HALF, HALF)
+    found = measure_sizes(
+        [Ladder((source,)) for source in sources], sandbox=docker_sandbox, limit_bytes=10**6, memory_mb=2048
+    )
+    fits = Measured((CallSizes(128, 0, 128),))
+    assert [found[0], *found[2:]] == [fits] * 3
+    assert found[1] == fits or "signal 9" in found[1].error, "its own process may have killed it"
 
 
 class _Ends:

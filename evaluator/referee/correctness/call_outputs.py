@@ -19,6 +19,7 @@ from .layout import kept_apart
 
 _OVERWRITTEN = 32  # elements of each output
 _PIECE_BYTES = 1 << 20  # stays in the cache
+_MOVED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,15 @@ def shared_outputs(handle: RunnerHandle, outputs: Tree) -> frozenset[str]:
         RunnerFailed: the runner is gone.
     """
     return _inside(*_places(handle, outputs))
+
+
+def lie_alone(handle: RunnerHandle, outputs: Tree) -> bool:
+    """Whether all outputs lie where no other process writes: they stay as they are while the runner stands still.
+
+    Raises:
+        RunnerFailed: the runner is gone.
+    """
+    return _places(handle, outputs)[1].private
 
 
 def tensors_of(outputs: Tree) -> dict[str, TensorRow]:
@@ -155,6 +165,20 @@ def value_of(handle: RunnerHandle, leaf: object) -> torch.Tensor:
     return tensor(leaf, handle.read(leaf)) if isinstance(leaf, TensorRow) else _number(leaf)
 
 
+def moved_value(handle: RunnerHandle, row: TensorRow) -> torch.Tensor:
+    """A tensor of the runner's, whose memory there is given back piece by piece, so that it is never held twice.
+
+    Raises:
+        RunnerFailed: the runner's memory cannot be read, or the runner has ended.
+    """
+    content = torch.empty(row.span_bytes, dtype=torch.uint8)
+    for start, piece in _pieces(handle, row, _MOVED_BYTES):
+        content[start : start + piece.numel()] = piece
+        handle.ask({"op": "discard", "places": [[row.place + start, piece.numel()]]}, timeout_s=60)
+        del piece
+    return tensor(row, content)
+
+
 def _number(leaf: object) -> torch.Tensor:
     number = leaf if isinstance(leaf, bool | int | float) else hash(str(leaf)) % 2**31
     return torch.tensor([number], dtype=torch.float64 if isinstance(leaf, float) else torch.int64)
@@ -168,18 +192,19 @@ def unchanged(handle: RunnerHandle, row: TensorRow, content: torch.Tensor | byte
     Raises:
         RunnerFailed: the runner's memory cannot be read.
     """
-    pieces = _pieces(handle, row)
+    pieces = _pieces(handle, row, _PIECE_BYTES)
     if isinstance(content, bytes):
-        return _digest_of(pieces) == content
-    return all(
-        same_bytes(piece, content[number * _PIECE_BYTES : (number + 1) * _PIECE_BYTES])
-        for number, piece in enumerate(pieces)
-    )
+        return _digest_of(piece for _, piece in pieces) == content
+    return all(same_bytes(piece, content[start : start + piece.numel()]) for start, piece in pieces)
 
 
-def digest(content: torch.Tensor) -> bytes:
-    """What two tensors of bytes have in common only if they are equal (BLAKE2b, RFC 7693)."""
-    return _digest_of(content[start : start + _PIECE_BYTES] for start in range(0, content.numel(), _PIECE_BYTES))
+def digest(handle: RunnerHandle, row: TensorRow) -> bytes:
+    """What tensors of a runner's have in common only if their bytes are equal (BLAKE2b, RFC 7693).
+
+    Raises:
+        RunnerFailed: the runner's memory cannot be read.
+    """
+    return _digest_of(piece for _, piece in _pieces(handle, row, _PIECE_BYTES))
 
 
 def _digest_of(pieces: Iterable[torch.Tensor]) -> bytes:
@@ -189,10 +214,11 @@ def _digest_of(pieces: Iterable[torch.Tensor]) -> bytes:
     return found.digest()
 
 
-def _pieces(handle: RunnerHandle, row: TensorRow) -> Iterator[torch.Tensor]:
-    for start in range(0, row.span_bytes, _PIECE_BYTES):
-        size = min(_PIECE_BYTES, row.span_bytes - start)
-        yield handle.read(replace(row, place=row.place + start, dtype="uint8", shape=(size,), stride=(1,)))
+def _pieces(handle: RunnerHandle, row: TensorRow, most_bytes: int) -> Iterator[tuple[int, torch.Tensor]]:
+    """The bytes of a tensor of the runner's in pieces, each with the number of its first byte."""
+    for start in range(0, row.span_bytes, most_bytes):
+        size = min(most_bytes, row.span_bytes - start)
+        yield start, handle.read(replace(row, place=row.place + start, dtype="uint8", shape=(size,), stride=(1,)))
 
 
 def input_path(index: int) -> str:

@@ -208,7 +208,7 @@ class Examination:
     fails: Callable[..., Exception] = of_candidate
     timeout_s: float | None = None
     until: float = math.inf
-    earlier: list[list[tuple[TensorRow, torch.Tensor | bytes]]] = field(default_factory=list)
+    earlier: list[Sequence[tuple[TensorRow, torch.Tensor | bytes]]] = field(default_factory=list)
     roomy: bool = False  # whether the input buffers are larger than the task's own inputs need
     generated: InputSet | None = None  # the first inputs as generated
     following: Sequence[str] = ()  # the families that come next
@@ -290,6 +290,8 @@ class Examination:
             inputs = begun.finish()
             if begun.family == family:
                 return inputs
+        if self.pool.frugal:
+            self.candidate.empty_buffer()
         return input_supply.make_inputs(self.pool, self.reference, family, alike=self._is_alike(family))
 
     def _is_alike(self, family: str) -> bool:
@@ -317,10 +319,40 @@ class Examination:
         Raises:
             Finding: an output has changed since its call.
         """
+        doing = "looking at its outputs again"
         try:
+            if self.pool.frugal:
+                doing = "calls whose outputs are kept"
+                self._keep_outputs()
             self._see_unchanged(self.earlier)
         except RunnerFailed as failure:
-            raise self.fails(failure, building=False, doing="looking at its outputs again") from None
+            raise self.fails(failure, building=False, doing=doing) from None
+
+    def _keep_outputs(self) -> None:
+        """Where memory is short: calls of their own whose outputs are kept, when nothing else is. They are not judged.
+
+        Raises:
+            Finding: an output has changed in a later call, or no inputs can be made.
+            RunnerFailed: the candidate's runner has failed.
+        """
+        timeout_s = self.timeout_s or self.pool.request.call_timeout_s
+        rng = random.Random(self.pool.seeds.named("kept outputs"))  # noqa: S311 - which shapes
+        of_task = (input_families.GENERATED, input_families.GROUP)  # the reference takes any such inputs
+        families = [family for family in self.evidence.judged if family.startswith(of_task)]
+        for _ in range(_KEPT_CALLS + 1):
+            if self._is_late():
+                return
+            inputs = self._inputs(rng.choice(families))
+            self._make_room(inputs)
+            call = self.candidate.call(
+                inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=_KEPT_CALLS
+            )
+            self._see_unchanged(self.earlier)
+            rows = call_outputs.tensors_of(call.outputs)
+            shared = self.evidence.shared
+            self.earlier.append(
+                [(row, call_outputs.digest(self.candidate, row)) for path, row in rows.items() if path not in shared]
+            )
 
     def state(self) -> None:
         """Check that one call leaves the candidate's parameters and buffers as it leaves the reference's.
@@ -388,7 +420,7 @@ class Examination:
         handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=self.pool.request.call_timeout_s)
         return self.pool.read_state(handle)
 
-    def _see_unchanged(self, calls: Sequence[list[tuple[TensorRow, torch.Tensor | bytes]]]) -> None:
+    def _see_unchanged(self, calls: Sequence[Sequence[tuple[TensorRow, torch.Tensor | bytes]]]) -> None:
         for rows in calls:
             if any(not call_outputs.unchanged(self.candidate, row, content) for row, content in rows):
                 text = "an output of an earlier call changed during a later one"
@@ -396,7 +428,7 @@ class Examination:
 
     def settle(self) -> None:
         """Prepare both runners for timing: drop kept outputs and give back input buffers of the usual size."""
-        self.candidate.ask({"op": "release"}, timeout_s=60)
+        self.candidate.ask({"op": "release", "give_back": self.pool.frugal}, timeout_s=60)
         self._give_usual_buffers(self.reference, self.candidate)
 
     def abandon(self) -> None:
@@ -479,7 +511,7 @@ class Examination:
     def _judge(self, family: str, inputs: InputSet, want: Expected) -> None:
         candidate, timeout_s = self.candidate, self.timeout_s or self.pool.request.call_timeout_s
         try:
-            keep = _KEPT_CALLS if self.pool.frugal else KEEP_ALL
+            keep = 0 if self.pool.frugal else KEEP_ALL  # see `_keep_outputs`
             call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=keep)
             if not self.pool.frugal:
                 self.pool.kept_bytes += sum(row.span_bytes for each in call.each for row in each.outputs.tensors)
@@ -506,21 +538,16 @@ class Examination:
                     worst = found
             if worst is not None:
                 self.evidence.add(check(family, True, worst, self.evidence.oracle_note), worst.severity)
-            self._see_unchanged(self.earlier[-_KEPT_CALLS:])
-            # An output that lies in the memory of the inputs changes with the inputs, so it is not kept.
-            rows = call_outputs.tensors_of(call.outputs)
-            own = [
-                (row, self._kept(answers[0].contents[path])) for path, row in rows.items() if path not in want.shared
-            ]
-            self.earlier.append(own)
-            most = max(_KEPT_CALLS, int(self.pool.memory_bytes * _KEPT_SHARE) // max(1, self.evidence.output_bytes))
-            del self.earlier[: -_KEPT_CALLS if self.pool.frugal else -most]
+            if not self.pool.frugal:
+                self._see_unchanged(self.earlier[-_KEPT_CALLS:])
+                # An output that lies in the memory of the inputs changes with the inputs, so it is not kept.
+                rows = call_outputs.tensors_of(call.outputs)
+                own = [(row, answers[0].contents[path]) for path, row in rows.items() if path not in want.shared]
+                self.earlier.append(own)
+                most = max(_KEPT_CALLS, int(self.pool.memory_bytes * _KEPT_SHARE) // max(1, self.evidence.output_bytes))
+                del self.earlier[:-most]
         except RunnerFailed as failure:
             raise self.fails(failure, building=False, doing=f"calling the candidate ({family})") from None
-
-    def _kept(self, content: torch.Tensor) -> torch.Tensor | bytes:
-        """What is kept of an output: its bytes, or a digest of them where memory is short."""
-        return call_outputs.digest(content) if self.pool.frugal else content
 
     def _by_setting(self, family: str, call: Call, inputs: InputSet, want: Expected) -> str:
         """In which of the device's settings a call is right, and in which wrong: `right at vlen 512, wrong at ...`."""

@@ -398,6 +398,10 @@ class Misaligned:
         """See `InputBuffer`."""
         self.inner.attached_to(pid)
 
+    def empty(self) -> bool:
+        """See `InputBuffer`."""
+        return self.inner.empty()
+
     def close(self) -> None:
         """See `InputBuffer`."""
         self.inner.close()

@@ -12,6 +12,7 @@ from ..isolation.handle import RunnerHandle
 from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
 from ..protocol.call_messages import KEEP_ALL
+from ..protocol.framing import Message
 from ..protocol.tensors import TensorRow, Tree, bytes_needed
 from ..protocol.traits import Traits
 from . import accuracy, call_outputs
@@ -124,9 +125,23 @@ def _ask_oracle(
         assert reference.input_buffer is not None
         pool.release(reference)  # its outputs have been read
         placed = reference.input_buffer.put(inputs.tree, inputs.contents)
-        message = {"op": "oracle", "tree": placed.to_json(), "seed": inputs.seed, "inputs_after": bool(changed)}
-        outputs, traits, given = _parts_of_oracle(flatten(reference.reveal(message, timeout_s=timeout_s)))
-        wide = {path: value_of(reference, row) for path, row in outputs.items()}
+        message = {
+            "op": "oracle",
+            "tree": placed.to_json(),
+            "seed": inputs.seed,
+            "inputs_after": bool(changed),
+            "give_back": pool.frugal,
+        }
+        reply = reference.ask(message, timeout_s=timeout_s)
+        tree = reference.tree_of(reply.get("tree"))
+        alone = _held_alone(tree, reply)
+        outputs, traits, given = _parts_of_oracle(flatten(tree))
+        wide = {
+            path: call_outputs.moved_value(reference, leaf)
+            if isinstance(leaf, TensorRow) and leaf.place in alone
+            else value_of(reference, leaf)
+            for path, leaf in outputs.items()
+        }
         tensors = [leaf for leaf in given if isinstance(leaf, TensorRow)]
         for index in changed:
             path = input_path(index)
@@ -164,6 +179,13 @@ def _ask_oracle(
                 f"the {rerun} gives another result for {names[:200]}; compared with the reference itself"
             )
     return {path: value for path, value in wide.items() if path not in evidence.no_oracle}
+
+
+def _held_alone(tree: Tree, reply: Message) -> set[int]:
+    """The places of tensors that only the oracle's answer refers to. The runner tells them where memory is short."""
+    told = reply.get("alone")
+    numbers = [each for each in told if type(each) is int] if isinstance(told, list) else []
+    return {tree.tensors[each].place for each in numbers if 0 <= each < len(tree.tensors)}
 
 
 def oracle_limit(path: str, value: torch.Tensor, evidence: Evidence) -> float:

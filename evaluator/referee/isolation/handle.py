@@ -453,8 +453,11 @@ class RunnerHandle:
         return self.exchange({"op": "release"}, timeout_s=60)[1].seconds
 
     @names_role
-    def attach(self, input_buffer: InputBuffer) -> None:
+    def attach(self, input_buffer: InputBuffer) -> float:
         """Share an input buffer with the runner, in place of the one before, which is closed.
+
+        Returns:
+            The seconds for which the runner ran.
 
         Raises:
             RunnerFailed: the runner died, could not map it, took too long or ran out of turn.
@@ -468,7 +471,14 @@ class RunnerHandle:
             socket.send_fds(self._sock, [b"x"], [input_buffer.fd])
         except OSError:
             raise self._death() from None
-        self._answer(60)
+        return self._answer(60)[1].seconds
+
+    def empty_buffer(self) -> bool:
+        """Give the memory of the input buffer back while the runner stands still; whether there was any of the host's.
+
+        The runner has its inputs no longer.
+        """
+        return self.input_buffer is not None and self.input_buffer.empty()
 
     @names_role
     def call(

@@ -62,6 +62,14 @@ class InputBuffer(Protocol):
         """The runner of this process is going to map it."""
         ...
 
+    def empty(self) -> bool:
+        """Give back the host's memory of what lies in it, without the runner. Whoever has it mapped reads zeros.
+
+        Returns:
+            Whether there was any. Then the next who touch it wait for fresh pages.
+        """
+        ...
+
     def close(self) -> None:
         """Give the memory back. The runner may still have it mapped."""
         ...
@@ -120,10 +128,17 @@ class InterferenceMeter(Protocol):
 
 @dataclass(frozen=True)
 class Places:
-    """Where tensors lie: of each, whether in an input buffer; and whether one page lies at several places of them."""
+    """Where tensors lie.
+
+    Attributes:
+        in_input_buffer: of each, whether in an input buffer.
+        folded: whether one page lies at several places of them.
+        private: whether all lie in memory of the runner's first process alone, as far as that can be seen.
+    """
 
     in_input_buffer: list[bool]
     folded: bool = False
+    private: bool = False
 
 
 OWN_SHARE = 0.05

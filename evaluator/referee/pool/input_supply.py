@@ -60,7 +60,7 @@ def fit_inputs(pool: RunnerPool, reference: RunnerHandle) -> list[str]:
 def _make(pool: RunnerPool, reference: RunnerHandle, family: str, how: Mapping[str, Any]) -> InputSet:
     order = _order(pool, [family], how)
     with task_step(f"making inputs ({family})"):
-        [inputs] = _copied(pool, reference, order, reference.ask(order.message, timeout_s=60))
+        [inputs] = _copied(pool, reference, order, _ask(pool, reference, order, 60))
     return inputs
 
 
@@ -152,6 +152,13 @@ def _order(pool: RunnerPool, families: Sequence[str], how: Mapping[str, Any] = M
     return _Order(families, how, seeds, message)
 
 
+def _ask(pool: RunnerPool, reference: RunnerHandle, order: _Order, timeout_s: float) -> framing.Message:
+    """Have the reference make what is ordered. Where memory is short it holds no inputs of a call meanwhile."""
+    if pool.frugal:
+        reference.empty_buffer()
+    return reference.ask(order.message, timeout_s=timeout_s)
+
+
 def _copied(pool: RunnerPool, reference: RunnerHandle, order: _Order, reply: framing.Message) -> list[InputSet]:
     """Copy the sets that an order asked for out of the reference's memory.
 
@@ -212,7 +219,7 @@ class InputSupply:
             while len(taken) < count:
                 if not self._ready:
                     order = self._next_order(min(self.at_once(), count - len(taken)))
-                    self._receive(order, self.reference.ask(order.message, timeout_s=60 * count))
+                    self._receive(order, _ask(self.pool, self.reference, order, 60 * count))
                 family, inputs = self._ready.pop(0)
                 if self.change is None or family != self.change.family or self.change.is_taken(inputs):
                     taken.append(inputs)

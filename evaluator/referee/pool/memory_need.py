@@ -1,8 +1,10 @@
 """How much memory an evaluation takes, by what one call of the task takes and gives.
 
-The factors are counted, not fitted: what lives at the worst moment, when a spot check is judged between two rounds of
-timed calls, in which eager, the compile baseline and the candidate have just made theirs. `benchmarks/memory_need.py`
-measures what an evaluation takes.
+The factors are counted, not fitted: what lives at the worst moment. For inputs that is the start of a process set:
+three runners and the reference's have a buffer each, and the referee holds those of untimed calls and of a spot check.
+For all else it is a spot check that is judged between two rounds: eager and the candidate hold what their last calls
+have made, the referee the candidate's and the reference's outputs, and the reference's runner runs in float64.
+`benchmarks/memory_need.py` measures what an evaluation takes.
 """
 
 from dataclasses import dataclass
@@ -10,8 +12,11 @@ from dataclasses import dataclass
 BASE_BYTES = 960 << 20
 """The referee, its fork servers and its runners without tensors. Of a small sandbox they are taken to leave half."""
 
-INPUTS, OUTPUTS, STATE, TEMPORARIES = 7, 7, 8, 4
+INPUTS, OUTPUTS, STATE, TEMPORARIES = 6, 6, 8, 4
 """How often each lives at once where memory is short."""
+
+CHAMPION = (0, 1, 0, 1)
+"""The same besides, where a champion stands in for the compile baseline, which gives its memory back after a turn."""
 
 EXTRA = (1, 2, 3, 1)
 """The same factors for each baseline beside the usual ones, whose runner stands still at that moment."""
@@ -27,7 +32,7 @@ GENEROUS = 24
 class Need:
     """The bytes of a call's inputs, of its outputs, of the model's state, and of what it makes besides meanwhile.
 
-    `extra_baselines`: how many there are beside the usual ones.
+    `extra_baselines`: how many there are beside the usual ones. `champion`: whether there is another candidate.
     """
 
     input_bytes: int
@@ -35,6 +40,7 @@ class Need:
     state_bytes: int = 0
     temporary_bytes: int = 0
     extra_baselines: int = 0
+    champion: bool = False
 
     @property
     def touched_bytes(self) -> int:
@@ -49,11 +55,11 @@ class Need:
     @property
     def _beside_base_bytes(self) -> int:
         parts = (self.input_bytes, self.output_bytes, self.state_bytes, self.temporary_bytes)
-        usual, extra = (
+        usual, champion, extra = (
             sum(factor * part for factor, part in zip(factors, parts, strict=True))
-            for factors in ((INPUTS, OUTPUTS, STATE, TEMPORARIES), EXTRA)
+            for factors in ((INPUTS, OUTPUTS, STATE, TEMPORARIES), CHAMPION, EXTRA)
         )
-        return usual + self.extra_baselines * (extra + EXTRA_BASE_BYTES)
+        return usual + self.champion * champion + self.extra_baselines * (extra + EXTRA_BASE_BYTES)
 
     def fits(self, memory_bytes: int) -> bool:
         """Whether an evaluation has room in a sandbox of so much memory."""

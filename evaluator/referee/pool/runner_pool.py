@@ -317,6 +317,8 @@ class RunnerPool:
             return  # its inputs become smaller before any call, or no call is one of torch's
         slots, timeout_s = self.slots(), max(60.0, self.request.call_timeout_s)
         try:
+            handle.ask({"op": "release", "give_back": True}, timeout_s=60)
+            handle.look(forget_peak)  # else what making the inputs took would hide what the call takes
             before = handle.look(peak_resident_bytes)
             call = handle.call(tree, contents, seed=self.seeds.named("a first call"), timeout_s=timeout_s)
             after = handle.look(peak_resident_bytes)
@@ -395,7 +397,9 @@ class RunnerPool:
     def need(self) -> Need:
         """What the task takes, as far as it is known."""
         state = sum(content.numel() for content in self.state[1]) if self.state else 0
-        return Need(self.input_bytes, self.output_bytes, state, self.temporary_bytes)
+        # The first trials of a job have no champion, but those that follow shall fit, too. A check is asked about jobs.
+        champion = self.request.trial or not self.request.candidate_source
+        return Need(self.input_bytes, self.output_bytes, state, self.temporary_bytes, champion=champion)
 
     def release(self, reference: RunnerHandle) -> None:
         """Have the reference's runner drop what was kept for reading; where memory is short, its memory goes back, too.
@@ -457,8 +461,14 @@ class RunnerPool:
         return handle.reveal({**message, "tree": placed.to_json()}, timeout_s=timeout_s)
 
 
+def forget_peak(pid: int) -> None:
+    """Have `peak_resident_bytes` begin anew with what a process has now (proc(5): clear_refs), if that is allowed."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
 def peak_resident_bytes(pid: int) -> int:
-    """The most that a process has ever had in memory (proc(5): VmHWM).
+    """The most that a process has had in memory since its start, or since `forget_peak` (proc(5): VmHWM).
 
     Raises:
         OSError: it is gone.

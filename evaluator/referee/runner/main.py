@@ -77,6 +77,7 @@ class Runner:
             "call": self.call,
             "repeat": self.repeat,
             "oracle": self.oracle,
+            "discard": self.discard,
             "work": self.work,
             "wrap": self.wrap,
             "settle": self.settle,
@@ -259,7 +260,17 @@ class Runner:
         if self.language is not self.platform:
             return self.reveal(oracle.rerun(self.model, arguments, message["seed"], self.language.foreign_code))
         torch.manual_seed(message["seed"])
-        return self.reveal(oracle.evaluate(self.model, arguments, inputs_after=message["inputs_after"]))
+        told = self.reveal(oracle.evaluate(self.model, arguments, inputs_after=message["inputs_after"]))
+        if message.get("give_back"):
+            told["alone"] = oracle.held_alone(self.kept[-1][1])
+            allocator.give_back()
+        return told
+
+    def discard(self, message: framing.Message) -> framing.Message:
+        """Give back the memory of values that were kept for the referee and have been read, by place and size."""
+        for place, nbytes in message["places"]:
+            allocator.discard(place, nbytes)
+        return {}
 
     def work(self, message: framing.Message) -> framing.Message:
         """Count the floating-point operations of one call, and the bytes of inputs and state that it touches."""

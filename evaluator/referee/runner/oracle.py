@@ -4,9 +4,10 @@ A kernel cannot be run in float64. What stands for its oracle is the kernel on i
 """
 
 import copy
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -49,6 +50,32 @@ def evaluate(model: Any, arguments: list[Any], *, inputs_after: bool = True) -> 
     finally:
         torch.set_default_dtype(before)
     return {"outputs": outputs, "traits": watch.traits(), "inputs": given if inputs_after else []}
+
+
+def held_alone(tensors: list[torch.Tensor]) -> list[int]:
+    """The places in a list of tensors to whose memory nothing else refers but one container beside the list.
+
+    The memory of others may be another tensor's, or be needed later: a constant of the task's, say.
+    """
+    with torch.no_grad():
+        usual = [torch.empty(2), torch.empty(2).view(1, 2)]
+    beside = list(usual)
+    alone = [_references(usual, number) for number in range(len(usual))]
+    del beside
+    # No tensor has a name here, which would count as one more that refers to it.
+    return [
+        number
+        for number in range(len(tensors))
+        if tensors[number].device.type == "cpu" and _references(tensors, number) in alone
+    ]
+
+
+def _references(tensors: list[torch.Tensor], number: int) -> tuple[int, ...]:
+    """How many refer to a tensor of a list in Python and in C++, to its storage, and to what it is a view of."""
+    used = torch._C._storage_Use_Count(tensors[number].untyped_storage()._cdata)
+    counts = (sys.getrefcount(tensors[number]), cast(Any, tensors[number])._use_count(), used)
+    whole = tensors[number]._base
+    return counts if whole is None else (*counts, sys.getrefcount(whole), cast(Any, whole)._use_count())
 
 
 def _wide_model(model: Any) -> Any:

@@ -9,8 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 from ..correctness import call_outputs
 from ..correctness.findings import Evidence
 from ..errors import BaselineFailed, ChampionFailed, Finding, RunnerFailed, of_candidate, of_failure, of_task
@@ -20,15 +18,13 @@ from ..pool.input_supply import InputSupply
 from ..pool.runner_pool import RunnerPool
 from ..protocol.baselines import EAGER, OTHERS
 from . import spot_checks
-from .spot_checks import SpotCheck
+from .spot_checks import Output, SpotCheck, Values
 from .whole_turns import Turn
 
 CHECKED = 0.125  # share of the turns whose untimed call is checked, too, and the state after each of their calls
 
 _COMPARED = (EAGER, *FOREIGN_ROLES)
 """Variants whose outputs are compared in timed calls. Other baselines were judged before."""
-
-Values = dict[str, torch.Tensor]
 
 
 @dataclass
@@ -42,10 +38,10 @@ class Round:
     cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     even: bool = True
 
-    def add_turn(self, variant: str, calls: Sequence[Call], spot_checks_ready_s: float) -> None:
-        """Record a turn's calls, the first of which is not timed, and the time to get ready for spot checks."""
+    def add_turn(self, variant: str, calls: Sequence[Call], more_ready_s: float) -> None:
+        """Record a turn's calls, the first of which is not timed, and what getting ready took besides theirs."""
         untimed, *timed = calls
-        ready_s = math.fsum(call.ready_s for call in calls) + spot_checks_ready_s
+        ready_s = math.fsum(call.ready_s for call in calls) + more_ready_s
         threads = min(call.threads for call in calls)
         self.turns[variant].append(Turn(tuple(call.seconds for call in timed), untimed.seconds, ready_s, threads))
         self.cpu_s[variant] += math.fsum(call.cpu_s for call in timed)
@@ -70,8 +66,11 @@ class ProcessSet:
     scrub: Callable[[], None] | None = None
     last: dict[str, Call] = field(default_factory=dict)  # each variant's last call
     spot_checks_s: float = 0.0  # what spot checks have taken so far
-    _spot_checks_ready_s: float = 0.0  # in the present turn
+    _ready_s: float = 0.0  # in the present turn, for what are no calls of it: spot checks, a new input buffer
+    excused: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """The disturbances of each variant that came of saving memory."""
     _states: dict[str, list[Values]] = field(default_factory=dict)  # after each call of a turn that is checked
+    _emptied: set[str] = field(default_factory=set)  # variants without memory in their input buffers
 
     def run(self, fresh: Sequence[InputSet], due: Sequence[SpotCheck]) -> Round:
         """One round of two turns, with a half of the fresh inputs each; in the second, the order is the mirrored one.
@@ -92,23 +91,23 @@ class ProcessSet:
             own = [(fresh[index], before[index]) for index in turn]
             self._states = {"eager": [], "candidate": []} if next(self.checked) else {}
             checked = bool(self._states)
-            outputs: dict[str, list[Values]] = {}
+            outputs: dict[str, list[Output]] = {}
             for variant in next(self.orders):
                 calls: list[Call] = []
-                self._spot_checks_ready_s = 0.0
+                self._ready_s = 0.0
+                self.hold_buffer(variant)
                 with blame(variant):
                     first = self._untimed(variant, self.warm[warm % len(self.warm)], calls, checked=checked)
-                    timed = [self._timed(variant, inputs, checks, calls) for inputs, checks in own]
+                    timed = [self._timed(variant, *each, calls, last=each is own[-1]) for each in own]
+                self._empty_buffer(variant)
                 outputs[variant] = first + timed if variant in _COMPARED else []
                 del first, timed
-                done.add_turn(variant, calls, self._spot_checks_ready_s)
+                done.add_turn(variant, calls, self._ready_s)
+            self._give_back()
             given = [self.warm[warm % len(self.warm)]] * checked + [inputs for inputs, _ in own]
-            for inputs, want, have in zip(given, outputs["eager"], outputs["candidate"], strict=True):
-                spot_checks.compare(self.pool, self.supply, self.evidence, inputs, want, have)
-            if checked and "champion" in outputs:
-                with blame("champion"):
-                    for inputs, want, have in zip(given, outputs["eager"], outputs["champion"], strict=True):
-                        spot_checks.compare(self.pool, self.supply, self.evidence, inputs, want, have)
+            for variant in FOREIGN_ROLES:
+                if variant in outputs:
+                    self._compare(variant, given, outputs, compared=variant == "candidate" or checked)
             if checked:
                 for want, have in zip(self._states["eager"], self._states["candidate"], strict=True):
                     spot_checks.compare_state(want, have, self.evidence)
@@ -120,6 +119,24 @@ class ProcessSet:
         )
         return done
 
+    def _compare(
+        self, variant: str, given: Sequence[InputSet], outputs: dict[str, list[Output]], *, compared: bool
+    ) -> None:
+        """Read what has not been read yet, and hold a variant's outputs against eager's if they are `compared`.
+
+        Raises:
+            Finding: the candidate's are wrong.
+            ChampionFailed: the champion's are.
+        """
+        for inputs, of_eager, output in zip(given, outputs[EAGER], outputs[variant], strict=True):
+            with blame(EAGER):
+                want = of_eager.values()
+            with blame(variant):
+                have = output.taken()
+                if compared:
+                    spot_checks.compare(self.pool, self.supply, self.evidence, inputs, want, have)
+            del have
+
     def judge(self, due: Sequence[SpotCheck]) -> None:
         """Judge the spot checks of a round that is over.
 
@@ -130,28 +147,40 @@ class ProcessSet:
             for spot_check in due:
                 spot_check.judge(self.evidence)
 
-    @contextlib.contextmanager
-    def without_buffers(self) -> Iterator[None]:
-        """A context in which runners that stand still hold no input buffers, where memory is short.
+    def empty_buffers(self) -> None:
+        """Where memory is short, no runner holds inputs outside of its turns."""
+        for variant in self.runners:
+            self._empty_buffer(variant)
 
-        It comes in every round, so that it tells nothing of what is done meanwhile.
+    def _empty_buffer(self, variant: str) -> None:
+        if self.pool.frugal and self.runners[variant].empty_buffer():
+            self._emptied.add(variant)
+
+    def hold_buffer(self, variant: str) -> None:
+        """Give a runner without memory in its input buffer another one, all of which is there and mapped.
 
         Raises:
-            Finding: a runner has failed.
+            Finding, ChampionFailed, BaselineFailed: the runner has failed.
         """
-        if not self.pool.frugal:
-            yield
-            return
-        self._attach(0, 1)
-        self.pool.tidy()
-        yield
-        self.pool.tidy()
-        self._attach(self.pool.input_bytes, self.pool.slots())
+        if variant in self._emptied:
+            self._emptied.remove(variant)
+            buffer = self.pool.platform.input_buffer(self.pool.input_bytes, self.pool.slots())
+            with blame(variant), self._excusing(variant):
+                self._ready_s += self.runners[variant].attach(buffer)
 
-    def _attach(self, slot_bytes: int, slots: int) -> None:
-        for variant, handle in self.runners.items():
-            with blame(variant):
-                handle.attach(self.pool.platform.input_buffer(slot_bytes, slots))
+    @contextlib.contextmanager
+    def _excusing(self, variant: str) -> Iterator[None]:
+        """A context in which disturbances of a runner are no sign of others'."""
+        before = self.runners[variant].disturbance()
+        yield
+        self.excused[variant] += self.runners[variant].disturbance() - before
+
+    def _give_back(self) -> None:
+        """Where memory is short, have baselines beside eager return what their calls have used. The next is untimed."""
+        for variant, handle in self.runners.items() if self.pool.frugal else ():
+            if variant in OTHERS:
+                with blame(variant):
+                    handle.ask({"op": "release", "give_back": True}, timeout_s=60)
 
     def _disturbances(self) -> list[float]:
         """The counter of each baseline."""
@@ -159,7 +188,7 @@ class ProcessSet:
         for variant, handle in self.runners.items():
             if handle.role not in FOREIGN_ROLES:
                 with blame(variant):
-                    found.append(handle.disturbance())
+                    found.append(handle.disturbance() - self.excused[variant])
         return found
 
     def call(self, variant: str, inputs: InputSet) -> Call:
@@ -175,10 +204,12 @@ class ProcessSet:
         )
         return self.last[variant]
 
-    def _untimed(self, variant: str, inputs: InputSet, calls: list[Call], *, checked: bool) -> list[Values]:
-        call = self.call(variant, inputs)
+    def _untimed(self, variant: str, inputs: InputSet, calls: list[Call], *, checked: bool) -> list[Output]:
+        refills = self.pool.frugal and variant in OTHERS  # what it has given back
+        with self._excusing(variant) if refills else contextlib.nullcontext():
+            call = self.call(variant, inputs)
         calls.append(call)
-        return [self._read(variant, call, inputs)] if checked else []
+        return [self._look_at(variant, call, inputs)] if checked else []
 
     def compare_state(self) -> None:
         """See that the last calls have left the same state behind.
@@ -192,17 +223,23 @@ class ProcessSet:
                 states[variant] = spot_checks.state_after(self.last[variant], self.runners[variant])
         spot_checks.compare_state(states["eager"], states["candidate"], self.evidence)
 
-    def _read(self, variant: str, call: Call, inputs: InputSet) -> Values:
+    def _look_at(self, variant: str, call: Call, inputs: InputSet, *, last: bool = False) -> Output:
+        """The outputs of a call. Where memory is short, those of a turn's `last` one stay in the runner's for now."""
         if variant in self._states:
             self._states[variant].append(spot_checks.state_after(call, self.runners[variant]))
-        return spot_checks.read(self.evidence, variant, self.runners[variant], call, inputs, self.rng)
+        output = Output(self.evidence, variant, self.runners[variant], call, inputs, self.rng)
+        if not (last and self.pool.frugal) or not output.stays:
+            output.values()
+        return output
 
-    def _timed(self, variant: str, inputs: InputSet, due: Sequence[SpotCheck], calls: list[Call]) -> Values:
+    def _timed(
+        self, variant: str, inputs: InputSet, due: Sequence[SpotCheck], calls: list[Call], *, last: bool
+    ) -> Output:
         self._spot_check(due, variant)
         call = self.call(variant, inputs)
         calls.append(call)
         self.supply.resume()  # until the next call the reference may go on making inputs
-        return self._read(variant, call, inputs)
+        return self._look_at(variant, call, inputs, last=last)
 
     def _spot_check(self, due: Sequence[SpotCheck], variant: str) -> None:
         """Calls on other families.
@@ -213,7 +250,7 @@ class ProcessSet:
         with self._timing_spot_checks():
             for spot_check in due if variant in _COMPARED else ():
                 handle, call = self.runners[variant], self.call(variant, spot_check.inputs)
-                self._spot_checks_ready_s += call.ready_s
+                self._ready_s += call.ready_s
                 if variant == "candidate":
                     spot_check.take(self.evidence, handle, call)
                 else:

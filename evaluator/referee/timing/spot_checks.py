@@ -54,37 +54,81 @@ _GENTLE = (
 )  # fmt: skip
 
 
-def read(
-    evidence: Evidence, variant: str, handle: RunnerHandle, call: Call, inputs: InputSet, rng: random.Random
-) -> dict[str, torch.Tensor]:
-    """The outputs of a timed call and the inputs that it may change: of every variant, so that caches stay alike.
+Values = dict[str, torch.Tensor]
 
-    Some elements of the outputs are then overwritten in the runner's memory (`call_outputs.overwrite`).
 
-    Raises:
-        Finding: the outputs have another form, or lie where they may not, or an input was changed.
-        RunnerFailed: its memory cannot be read.
+class Output:
+    """The outputs of a timed call and the inputs that it may change.
+
+    Their form and place are seen, and that no other input has changed, when this is made; the values, when they are
+    asked for. Until then the runner must not have another turn, unless they do not matter.
     """
-    assert evidence.expected is not None and handle.input_buffer is not None
-    if variant in OTHERS:
-        call_outputs.shared_outputs(handle, call.outputs)
-    elif wrong := call_outputs.wrong_form(evidence.expected, evidence.shared, handle, call.outputs):
-        raise Finding("wrong_output", f"{wrong.message} (in a timed call)", wrong.code)
-    values = {path: value_of(handle, leaf) for path, leaf in accuracy.flatten(call.outputs).items()}
-    for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True)):
-        if index in evidence.mutated:
-            values[input_path(index)] = tensor(row, handle.input_buffer.copy(row))
-        elif not handle.input_buffer.unchanged(row, content) and variant == "candidate":
-            raise Finding("wrong_output", f"input tensor {index} was changed by a timed call", "input_mutated")
-    handle.see_still()
-    if evidence.overwrites:
+
+    def __init__(
+        self, evidence: Evidence, variant: str, handle: RunnerHandle, call: Call, inputs: InputSet, rng: random.Random
+    ) -> None:
+        """Look at all but the values.
+
+        Raises:
+            Finding: the outputs have another form, or lie where they may not, or an input was changed.
+            RunnerFailed: its memory cannot be read.
+        """
+        assert evidence.expected is not None and handle.input_buffer is not None
+        self._evidence, self._variant, self._handle, self._call, self._rng = evidence, variant, handle, call, rng
+        self._values: Values | None = None
+        if variant in OTHERS:
+            call_outputs.shared_outputs(handle, call.outputs)
+        elif wrong := call_outputs.wrong_form(evidence.expected, evidence.shared, handle, call.outputs):
+            raise Finding("wrong_output", f"{wrong.message} (in a timed call)", wrong.code)
+        self._inputs_after: Values = {}
+        for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True)):
+            if index in evidence.mutated:
+                self._inputs_after[input_path(index)] = tensor(row, handle.input_buffer.copy(row))
+            elif not handle.input_buffer.unchanged(row, content) and variant == "candidate":
+                raise Finding("wrong_output", f"input tensor {index} was changed by a timed call", "input_mutated")
+
+    @property
+    def stays(self) -> bool:
+        """Whether the outputs lie where nobody writes before the runner's next turn.
+
+        Raises:
+            RunnerFailed: the runner is gone.
+        """
+        return call_outputs.lie_alone(self._handle, self._call.outputs)
+
+    def values(self) -> Values:
+        """The values by path. Once they have been read, some are overwritten there (`call_outputs.overwrite`).
+
+        Raises:
+            Finding: an output lies where nobody may write.
+            RunnerFailed: the runner's memory cannot be read, or it has run since the call.
+        """
+        if self._values is None:
+            outputs = accuracy.flatten(self._call.outputs)
+            self._values = {path: value_of(self._handle, leaf) for path, leaf in outputs.items()} | self._inputs_after
+            self._handle.see_still()
+            self._overwrite()
+        return self._values
+
+    def taken(self) -> Values:
+        """The values by path, which are not kept here any longer. They can be taken once.
+
+        Raises:
+            Finding, RunnerFailed: as for `values`.
+        """
+        found, self._values, self._inputs_after = self.values(), {}, {}
+        return found
+
+    def _overwrite(self) -> None:
+        evidence = self._evidence
+        if not evidence.overwrites:
+            return
         try:
-            call_outputs.overwrite(handle, call.outputs, evidence.shared, rng)
+            call_outputs.overwrite(self._handle, self._call.outputs, evidence.shared, self._rng)
         except RunnerFailed as failure:
-            if variant != "candidate" or failure.kind != "unreadable":
+            if self._variant != "candidate" or failure.kind != "unreadable":
                 raise
             raise Finding("wrong_output", "an output lies in memory that nobody may write to", "layout") from None
-    return values
 
 
 def compare(

@@ -121,6 +121,7 @@ class TimingStage:
             told = sets >= self.plan.sets and self.measurement.told(self.plan)
             enough = told or not self.plan.room_for_another(sets, time.perf_counter() - started, started_s)
             if enough:
+                running.hold_buffer("candidate")
                 self.candidate = runners.pop("candidate")
                 self._look_into(self.candidate, rng)
                 self.pool.kill(*runners.values())  # nothing is timed any more while they end
@@ -261,6 +262,8 @@ class TimingStage:
 
     def _calls(self) -> int:
         """How many timed calls each variant makes in a round: fewer where their inputs are large."""
+        if self.pool.frugal:
+            return 2
         return self.plan.calls if self.plan.calls * self.warm[0].nbytes <= FRESH_BYTES else 2
 
     def _measure_set(
@@ -285,6 +288,7 @@ class TimingStage:
         cpu_s = 0.0
         looked_s = look_at = made_s = 0.0
         second_look = rng.randrange(least)
+        running.empty_buffers()
         start = time.perf_counter()
         while True:
             spent = time.perf_counter() - start - looked_s
@@ -301,23 +305,23 @@ class TimingStage:
             fresh = OneByOne(supply, calls) if self.pool.frugal else supply.take(calls)
             # Made whenever there is time and kept for any later round, so that the pause tells nothing. A candidate
             # that counts its rounds must never know that no spot check will follow.
-            with running.without_buffers():
-                if not ready and self._owed:  # there was no room for all at once
-                    ready += self._made(rng, most=0)
-                    missing = spot_checks.families_missing(ready, self.evidence)
-                elif not ready and made_s + running.spot_checks_s < spot_checks.TIME_SHARE * spent:
-                    made = time.perf_counter()
-                    ready += self._made(rng, most=1)
-                    made_s += time.perf_counter() - made
+            if not ready and self._owed:  # there was no room for all at once
+                ready += self._made(rng, most=0)
+                missing = spot_checks.families_missing(ready, self.evidence)
+            elif not ready and made_s + running.spot_checks_s < spot_checks.TIME_SHARE * spent:
+                made = time.perf_counter()
+                ready += self._made(rng, most=1)
+                made_s += time.perf_counter() - made
+            self.pool.tidy()
             supply.prepare(calls)
             # Missing families come evenly in the rounds that there are in any case, and then at once.
             at_least = math.ceil((missing + len(self._owed)) / max(1, least - rounds))
             began = time.perf_counter()
             due = spot_checks.draw(ready, rng, calls=calls, at_least=at_least)
             done = running.run(fresh, due)
-            with running.without_buffers():
-                running.judge(due)
+            running.judge(due)
             del due
+            self.pool.tidy()
             if rounds >= least:
                 self._take_from_owed(time.perf_counter() - began)
             del fresh  # before the next are copied
@@ -332,7 +336,7 @@ class TimingStage:
             rounds += 1
             cpu_s += done.cpu_s["candidate"]
             self.measurement.add_round(done.turns)
-        disturbances = self._disturbance(candidate) - disturbances
+        disturbances = self._disturbance(candidate) - disturbances - running.excused["candidate"]
         supply.collect()
         running.compare_state()
         timed_s = math.fsum(self.measurement.calls("candidate")[-1])

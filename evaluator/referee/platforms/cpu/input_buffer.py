@@ -50,9 +50,16 @@ class SharedInputBuffer:
     def attached_to(self, pid: int) -> None:
         """Nothing depends on who maps it."""
 
+    def empty(self) -> bool:
+        """See `base.InputBuffer` (madvise(2): MADV_REMOVE)."""
+        self._map.madvise(mmap.MADV_REMOVE)
+        return True
+
     def close(self) -> None:
-        """Give the file back; the mapping goes with the object."""
+        """Give file and mapping back. What the runner has kept of it, such as arguments of a constructor, stays."""
         os.close(self.fd)
+        del self._bytes  # it refers to the mapping, of which nothing may be asked any more
+        self._map.close()
 
     def unchanged(self, row: TensorRow, content: torch.Tensor) -> bool:
         """Whether the bytes at a row's place are still those of `content`."""

@@ -156,7 +156,7 @@ def places(pid: int, rows: Sequence[TensorRow]) -> Places:
     """
     suspects = [row.span_bytes > 0 and not _all_private(pid, row) for row in rows]
     if not any(suspects):
-        return Places(suspects)
+        return Places(suspects, private=True)
     mapped = _mappings(pid)
     suspected = [row for suspect, row in zip(suspects, rows, strict=True) if suspect]
     inside = [suspect and _lies_in_input_buffer(row, mapped) for suspect, row in zip(suspects, rows, strict=True)]

@@ -224,6 +224,10 @@ class DeviceInputBuffer:
         start, end = self.opened_at, self.opened_at + self.nbytes
         return on_device(row) and bool(start) and row.place < end and row.place + row.span_bytes > start
 
+    def empty(self) -> bool:
+        """See `base.InputBuffer`. It lies in the device's memory, so there is nothing of the host's."""
+        return False
+
     def close(self) -> None:
         """See `base.InputBuffer`."""
         os.close(self.fd)

@@ -12,7 +12,7 @@ from evaluator.referee.pool.runner_pool import RunnerPool
 
 MB, GB = 1 << 20, 1 << 30
 SIZES = st.integers(0, 1 << 40)
-NEEDS = st.builds(Need, SIZES, SIZES, SIZES, SIZES, st.integers(0, 3))
+NEEDS = st.builds(Need, SIZES, SIZES, SIZES, SIZES, st.integers(0, 3), st.booleans())
 
 
 @given(NEEDS, st.integers(1 << 30, 1 << 44))
@@ -30,8 +30,17 @@ def test_more_of_anything_never_needs_less(one: Need, other: Need) -> None:
         one.state_bytes + other.state_bytes,
         one.temporary_bytes + other.temporary_bytes,
         one.extra_baselines + other.extra_baselines,
+        one.champion or other.champion,
     )
     assert both.nbytes >= max(one.nbytes, other.nbytes) >= BASE_BYTES
+
+
+@given(SIZES, SIZES)
+def test_a_proof_takes_at_most_6_times_inputs_and_outputs(input_bytes: int, output_bytes: int) -> None:
+    touched = input_bytes + output_bytes
+    assert Need(input_bytes, output_bytes).nbytes <= BASE_BYTES + 6 * touched
+    with_champion = Need(input_bytes, output_bytes, champion=True)
+    assert with_champion.nbytes <= BASE_BYTES + 6 * touched + output_bytes, "another runner's outputs in a trial"
 
 
 @pytest.mark.parametrize("memory_mb", [1024, 2048, 8192])
@@ -50,8 +59,8 @@ def test_a_task_that_does_not_fit_is_told_what_it_needs_and_what_to_do() -> None
         RunnerPool._refuse_if_too_large(pool)
     assert (refused.value.verdict, refused.value.code) == ("task_invalid", "out_of_memory")
     assert refused.value.message == (
-        "the task needs about 16.7 GiB of memory (inputs 2,048 MiB, outputs 256 MiB), the sandbox has 8.0 GiB: give it "
-        "smaller shapes or the sandbox more memory (KERNELWRIGHT_MEMORY_MB=17100)"
+        "the task needs about 14.4 GiB of memory (inputs 2,048 MiB, outputs 256 MiB), the sandbox has 8.0 GiB: give it "
+        "smaller shapes or the sandbox more memory (KERNELWRIGHT_MEMORY_MB=14800)"
     )
-    pool.memory_bytes = 17_100 * MB
+    pool.memory_bytes = 14_800 * MB
     RunnerPool._refuse_if_too_large(pool)

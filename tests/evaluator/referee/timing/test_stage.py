@@ -70,10 +70,26 @@ def test_a_candidate_hoards_that_holds_more_than_8_outputs_twice_what_it_is_give
 
 
 class Told:
-    """A runner that takes 1 ms to get ready, 5 ms for a spot check, and 10 ms for a call."""
+    """A runner that takes 1 ms to get ready, 5 ms for a spot check, 2 ms for a new buffer, and 10 ms for a call."""
 
     def __init__(self) -> None:
         self.pid, self.role, self.asked = 1, "candidate", list[str]()
+        self.has_memory, self.faults = True, 0
+
+    def attach(self, buffer: object) -> float:
+        self.asked.append("attach")
+        self.faults += 1000  # its new pages are mapped
+        return 0.002
+
+    def empty_buffer(self) -> bool:
+        self.asked.append("empty")
+        return self.has_memory
+
+    def disturbance(self) -> float:
+        return self.faults
+
+    def ask(self, message: dict[str, object], *, timeout_s: float) -> None:
+        self.asked.append(" ".join(key if value is True else str(value) for key, value in message.items()))
 
     def call(self, tree: object, contents: object, **how: object) -> Call:
         self.asked.append(str(tree))
@@ -91,20 +107,55 @@ INPUTS = {
 }
 
 
-def process_set(monkeypatch: pytest.MonkeyPatch, runners: dict[str, Told], *, checked: bool) -> ProcessSet:
+class Answered:
+    """The outputs of a call, by which the variant that made it is known; it logs in `asked` when they are read."""
+
+    def __init__(self, evidence: object, variant: str, handle: Told, *_: object) -> None:
+        self.variant, self.handle, self.read = variant, handle, False
+
+    stays = True
+
+    def values(self) -> dict[str, torch.Tensor]:
+        if not self.read:
+            self.handle.asked.append("read")
+        self.read = True
+        return {"y": torch.tensor(self.variant == "champion"), "z": torch.tensor(self.variant == "candidate")}
+
+    taken = values
+
+
+def process_set(
+    monkeypatch: pytest.MonkeyPatch,
+    runners: dict[str, Told],
+    *,
+    checked: bool,
+    frugal: bool = False,
+) -> ProcessSet:
     """Runners that take turns, which are checked in all calls or in the timed ones; each answers with its role."""
     monkeypatch.setattr("evaluator.referee.platforms.cpu.memory.page_faults", lambda pid: 0)
     monkeypatch.setattr(call_outputs, "read", lambda *_: None)
+    monkeypatch.setattr("evaluator.referee.timing.rounds.Output", Answered)
     pool = SimpleNamespace(
-        request=SimpleNamespace(call_timeout_s=1.0), platform=load_platform("cpu", 0), names_of=dict[str, object]()
+        request=SimpleNamespace(call_timeout_s=1.0),
+        platform=load_platform("cpu", 0),
+        names_of=dict[str, object](),
+        frugal=frugal,
+        input_bytes=1,
+        slots=lambda: 1,
     )
     supply = SimpleNamespace(pause=lambda: None, resume=lambda: None)
-    given: Any = (pool, SimpleNamespace(changing=()), runners, [INPUTS["untimed"]], supply, orders(*runners))
+    given: Any = (
+        pool,
+        SimpleNamespace(changing=()),
+        runners,
+        [INPUTS["untimed"]],
+        supply,
+        orders(*runners),
+    )
     return ProcessSet(*given, random.Random(1), itertools.repeat(checked))
 
 
 def test_getting_ready_for_a_spot_check_counts_as_getting_ready_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.read", lambda *_: {})
     monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
     runners = {"eager": Told(), "candidate": Told()}
     taken: list[Call] = []
@@ -116,7 +167,8 @@ def test_getting_ready_for_a_spot_check_counts_as_getting_ready_in_its_turn(monk
     )
     running = process_set(monkeypatch, runners, checked=False)
     done = running.run(cast(Any, [INPUTS[name] for name in "1234"]), cast(Any, [spot_check]))
-    assert runners["candidate"].asked == ["untimed", "1", "2", "untimed", "spot check", "3", "4"]
+    asked = [each for each in runners["candidate"].asked if each != "read"]
+    assert asked == ["untimed", "1", "2", "untimed", "spot check", "3", "4"]
     for variant in runners:
         assert [turn.calls_s for turn in done.turns[variant]] == [(0.01,) * 2] * 2, "the spot check is not timed"
         assert [turn.ready_s for turn in done.turns[variant]] == pytest.approx([0.003, 0.003 + 0.005])
@@ -139,14 +191,90 @@ def test_the_champions_answers_are_compared_in_turns_that_are_checked(
         if given[-1] == {"y": torch.tensor(wrong == "champion"), "z": torch.tensor(wrong == "candidate")}:
             raise Finding("wrong_output", "y of a timed call is wrong", "timed")
 
-    def read(evidence: object, variant: str, *_: object) -> dict[str, torch.Tensor]:
-        return {"y": torch.tensor(variant == "champion"), "z": torch.tensor(variant == "candidate")}
-
-    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.read", read)
     monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", compare)
     running = process_set(monkeypatch, {name: Told() for name in ("eager", "champion", "candidate")}, checked=checked)
     with pytest.raises(raised) if raised else contextlib.nullcontext():
         running.run(cast(Any, [INPUTS[name] for name in "1234"]), [])
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_where_memory_is_short_a_runner_holds_inputs_in_its_turns_and_its_last_outputs_are_read_after_all_turns(
+    checked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[bool] = []
+    monkeypatch.setattr(
+        "evaluator.referee.timing.rounds.spot_checks.compare", lambda *given: compared.append(bool(given[-1]["z"]))
+    )
+    asked: list[str] = []  # by any of them, in order
+    runners = {name: Told() for name in ("eager", "compile", "candidate")}
+    for name, runner in runners.items():
+        runner.asked = cast(Any, SimpleNamespace(append=lambda what, name=name: asked.append(f"{name} {what}")))
+    running = process_set(monkeypatch, runners, checked=checked, frugal=True)
+    running.empty_buffers()
+    assert asked == [f"{name} empty" for name in runners]
+    asked.clear()
+    done = running.run(cast(Any, [INPUTS["1"], INPUTS["2"]]), [])
+    seen = ["read"] * checked  # of an untimed call, before the next one takes its place
+    for number in "12":
+        turn = [f"{name} {what}" for name in runners for what in ("attach", "untimed", *seen, number, "empty")]
+        turn += ["compile release give_back", "eager read", "candidate read"]
+        assert asked[: len(turn)] == turn
+        del asked[: len(turn)]
+    assert not asked
+    assert compared == [True] * (2 + 2 * checked)
+    for variant in runners:
+        assert [turn.ready_s for turn in done.turns[variant]] == pytest.approx([0.004] * 2), "a buffer is no free time"
+
+
+def test_outputs_that_others_can_write_to_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
+    monkeypatch.setattr(Answered, "stays", False)  # as those in an input buffer, which will be emptied
+    runners = {"eager": Told(), "candidate": Told()}
+    running = process_set(monkeypatch, runners, checked=False, frugal=True)
+    running.empty_buffers()
+    running.run(cast(Any, [INPUTS["1"], INPUTS["2"]]), [])
+    for runner in runners.values():
+        turns = [["attach", "untimed", number, "read", "empty"] for number in "12"]
+        assert runner.asked == ["empty", *turns[0], *turns[1]]
+
+
+def test_a_runner_whose_buffer_has_none_of_the_hosts_memory_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
+    runners = {"eager": Told(), "candidate": Told()}
+    for runner in runners.values():
+        runner.has_memory = False
+    running = process_set(monkeypatch, runners, checked=False, frugal=True)
+    running.empty_buffers()
+    running.run(cast(Any, [INPUTS["1"], INPUTS["2"]]), [])
+    assert not any("attach" in runner.asked for runner in runners.values())
+
+
+@pytest.mark.parametrize(("refill", "disturb", "even"), [(0, 0, True), (5000, 0, True), (5000, 40, False)])
+def test_page_faults_of_saving_memory_disturb_no_round(
+    refill: int, disturb: int, even: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Faulting(Told):
+        def call(self, tree: object, contents: object, **how: object) -> Call:
+            untimed = tree == "untimed"
+            self.faults += refill * (untimed and self.role == "compile") + disturb * (not untimed)
+            return super().call(tree, contents, **how)
+
+    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
+    runners: dict[str, Told] = {name: Faulting() for name in ("eager", "compile", "candidate")}
+    for name, runner in runners.items():
+        runner.role = name
+    running = process_set(monkeypatch, runners, checked=False, frugal=True)
+    running.empty_buffers()
+    assert running.run(cast(Any, [INPUTS["1"], INPUTS["2"]]), []).even is even
+    assert running.excused["candidate"] == 2000, "what it did not cause is not told of it"
+
+
+def test_where_there_is_memory_outputs_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.referee.timing.rounds.spot_checks.compare", lambda *_: None)
+    runners = {"eager": Told(), "candidate": Told()}
+    process_set(monkeypatch, runners, checked=False).run(cast(Any, [INPUTS["1"], INPUTS["2"]]), [])
+    for runner in runners.values():
+        assert runner.asked == ["untimed", "1", "read", "untimed", "2", "read"]
 
 
 def test_what_ran_out_of_its_turn_may_be_the_champions_doing() -> None:
