@@ -1,6 +1,6 @@
 # tries: more processes than there may be
 # cores: all
-# verdict: crashed or timed_out or out_of_memory or wrong_output/values
+# verdict: crashed or timed_out or out_of_memory or wrong_output/values or integrity/forged_result
 import os
 
 import torch
