@@ -1,6 +1,6 @@
 """How much memory an evaluation takes, against what one call of the task takes and gives: inputs, outputs, parameters.
 
-Run: python -m benchmarks.memory_need [--mb 256 512] [--ops relu matmul …] [--memory-mb 12000] [--name after]
+Run: python -m benchmarks.memory_need [--mb 256 512] [--ops relu matmul …] [--memory-mb 12000] [--name now]
 Writes benchmarks/results/memory_need.json (by name, op and size) and memory_need.md. It needs Docker.
 
 Each candidate is its reference, so nothing but the evaluation itself takes memory. The figure is the most that the
@@ -9,6 +9,7 @@ kernel counted for the container; file pages that it could drop at any time are 
 
 import argparse
 import json
+import math
 import sys
 import threading
 import time
@@ -43,10 +44,12 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-# Of each op: its parameters, the arguments, the result, and inputs that hold so many numbers together.
+# Of each op: its parameters, the arguments, the result, and inputs that hold so many numbers together; those of `outer`
+# hold few, and its result as many.
 OPS: dict[str, tuple[str, str, str, str]] = {
     "relu": ("pass", "x", "torch.relu(x)", "torch.randn({rows}, 4096)"),
     "add": ("pass", "x, y", "x + y", "torch.randn({half}, 4096), torch.randn({half}, 4096)"),
+    "outer": ("pass", "x", "x[:, None] * x[None, :]", "torch.randn({side})"),
     "sum": ("pass", "x", "x.sum(-1)", "torch.randn({rows}, 4096)"),
     "softmax": ("pass", "x", "torch.softmax(x, -1)", "torch.randn({rows}, 4096)"),
     "matmul": ("pass", "x, y", "x @ y", "torch.randn({rows}, 2048), torch.randn(2048, {rows})"),
@@ -62,10 +65,15 @@ OPS: dict[str, tuple[str, str, str, str]] = {
 
 
 def source_of(op: str, mb: int) -> str:
-    """A task whose inputs take so many MiB."""
+    """A task whose inputs take so many MiB, or of `outer` the result."""
     init, names, body, inputs = OPS[op]
     numbers = mb * (1 << 20) // 4
-    sizes = {"rows": numbers // 4096, "half": numbers // 8192, "images": numbers // (16 << 16)}
+    sizes = {
+        "rows": numbers // 4096,
+        "half": numbers // 8192,
+        "images": numbers // (16 << 16),
+        "side": math.isqrt(numbers),
+    }
     return HEADER + MODEL.format(init=init, names=names, body=body, inputs=inputs.format(**sizes))
 
 
@@ -162,7 +170,7 @@ def table(results: dict[str, Any]) -> str:
     lines = [__doc__.split("\n\n")[2].strip() if __doc__ else "", ""]
     head = " | ".join(f"{name}: peak MiB | times | verdict" for name in names)
     lines += [
-        f"| op | inputs MiB | in + out + parameters MiB | {head} |",
+        f"| op | MiB | in + out + parameters MiB | {head} |",
         "| --- | --: | --: " + "| --: | --: | --- " * len(names) + "|",
     ]
     for key in sorted({tuple(key.split("/")[1:]) for key in results}, key=lambda key: (key[0], int(key[1]))):
@@ -184,7 +192,7 @@ def main() -> None:
     parser.add_argument("--mb", type=int, nargs="+", default=[256, 512])
     parser.add_argument("--ops", nargs="+", default=list(OPS))
     parser.add_argument("--memory-mb", type=int, default=12000)
-    parser.add_argument("--name", default="after")
+    parser.add_argument("--name", default="now")
     parser.add_argument("--out", type=Path, default=RESULTS / "memory_need.json")
     given = parser.parse_args()
     sandbox = DockerSandbox(load_platform("cpu").image().tag)
