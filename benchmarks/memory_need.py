@@ -4,7 +4,9 @@ Run: python -m benchmarks.memory_need [--mb 256 512] [--ops relu matmul …] [--
 Writes benchmarks/results/memory_need.json (by name, op and size) and memory_need.md. It needs Docker.
 
 Each candidate is its reference, so nothing but the evaluation itself takes memory. The figure is the most that the
-kernel counted for the container; file pages that it could drop at any time are left out where it tells them.
+kernel counted for the container; file pages that it could drop at any time are left out where it tells them. *times*:
+what is beyond the predicted base, in multiples of inputs, outputs and parameters. What a call takes besides is part of
+the need, and not of *predicted*.
 """
 
 import argparse
@@ -19,6 +21,7 @@ from typing import Any
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
+from evaluator.referee.pool.memory_need import BASE_BYTES, Need
 from sandbox.docker.container import OWNER_LABEL
 from sandbox.docker.engine import connect
 from sandbox.docker.sandbox import DockerSandbox
@@ -145,23 +148,24 @@ def measured(op: str, mb: int, memory_mb: int, sandbox: DockerSandbox) -> dict[s
         "verdict": found.verdict.value + (f"/{found.code}" if found.code else ""),
         "message": found.message[:300],
         "absent": dict(found.profile).get("absent"),
-        "touched_mb": _touched_mb(source),
+        **_sizes_mb(source),
         "peak_mb": watch.peak_bytes >> 20,
         "seconds": round(time.perf_counter() - start, 1),
         "memory_mb": memory_mb,
     }
 
 
-def _touched_mb(source: str) -> int:
-    """Inputs, outputs and parameters of a call, in MiB; the op is our own, so it may run here, without memory."""
+def _sizes_mb(source: str) -> dict[str, int]:
+    """What a call touches and what is predicted of it, in MiB. The op is our own: it may run here, without memory."""
     import torch
 
     module: dict[str, Any] = {}
     with torch.device("meta"), torch.no_grad():
         exec(compile(source, "op", "exec"), module)  # noqa: S102 - written above
         model, inputs = module["Model"](), module["get_inputs"]()
-        tensors = [*inputs, model(*inputs), *model.state_dict().values()]
-    return sum(tensor.nbytes for tensor in tensors) >> 20
+        parts = (inputs, [model(*inputs)], list(model.state_dict().values()))
+    sizes = [sum(tensor.nbytes for tensor in tensors) for tensors in parts]
+    return {"touched_mb": sum(sizes) >> 20, "need_mb": Need(*sizes).nbytes >> 20}
 
 
 def table(results: dict[str, Any]) -> str:
@@ -170,19 +174,20 @@ def table(results: dict[str, Any]) -> str:
     lines = [__doc__.split("\n\n")[2].strip() if __doc__ else "", ""]
     head = " | ".join(f"{name}: peak MiB | times | verdict" for name in names)
     lines += [
-        f"| op | MiB | in + out + parameters MiB | {head} |",
-        "| --- | --: | --: " + "| --: | --: | --- " * len(names) + "|",
+        f"| op | MiB | in + out + parameters MiB | predicted MiB | {head} |",
+        "| --- | --: | --: | --: " + "| --: | --: | --- " * len(names) + "|",
     ]
     for key in sorted({tuple(key.split("/")[1:]) for key in results}, key=lambda key: (key[0], int(key[1]))):
-        row, touched = [], 0
+        row, touched, need = [], 0, 0
         for name in names:
             found = results.get("/".join((name, *key)))
             if found is None:
                 row += ["", "", ""]
                 continue
-            touched = found["touched_mb"]
-            row += [f"{found['peak_mb']:,}", f"{found['peak_mb'] / touched:.1f}", found["verdict"]]
-        lines.append(f"| {key[0]} | {key[1]} | {touched:,} | {' | '.join(row)} |")
+            touched, need = found["touched_mb"], found["need_mb"]
+            times = (found["peak_mb"] - (BASE_BYTES >> 20)) / touched
+            row += [f"{found['peak_mb']:,}", f"{times:.1f}", found["verdict"]]
+        lines.append(f"| {key[0]} | {key[1]} | {touched:,} | {need:,} | {' | '.join(row)} |")
     return "# Memory of an evaluation\n\n" + "\n".join(lines) + "\n"
 
 
