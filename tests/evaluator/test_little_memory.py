@@ -76,14 +76,19 @@ TWO_BUFFERS = CANDIDATE.format(buffers=2, body="return torch.add(torch.relu(x), 
 HOARDER = (
     CANDIDATE.format(buffers=0, body="self.calls == 2 and hoard()\n        return torch.relu(x).add_(1)")
     + """
-FILES = {"/sys/fs/cgroup/memory.current": "/sys/fs/cgroup/memory.max"}
-FILES["/sys/fs/cgroup/memory/memory.usage_in_bytes"] = "/sys/fs/cgroup/memory/memory.limit_in_bytes"
+FILES = {"/sys/fs/cgroup/memory.stat": "/sys/fs/cgroup/memory.max"}
+FILES["/sys/fs/cgroup/memory/memory.stat"] = "/sys/fs/cgroup/memory/memory.limit_in_bytes"
 hoards = []
+
+def used(path):
+    # Without pages of files, which make room for others.
+    told = dict(line.split() for line in open(path))
+    return sum(int(told.get("total_" + name, told.get(name, 0))) for name in ("rss", "anon", "shmem"))
 
 def hoard():
     # Files in memory that are not mapped are in no process's account.
-    used, most = next(each for each in FILES.items() if os.path.exists(each[0]))
-    while int(open(most).read()) - int(open(used).read()) > 44 << 20:
+    stat, most = next(each for each in FILES.items() if os.path.exists(each[0]))
+    while int(open(most).read()) - used(stat) > 44 << 20:
         hoards.append(os.memfd_create("hoard"))
         os.write(hoards[-1], bytes(4 << 20))
 """
