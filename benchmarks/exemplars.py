@@ -1,9 +1,10 @@
-"""How fast are a platform's exemplars, and how exact is the referee about them? For platforms that time.
+"""How fast are a platform's exemplars, and how exact is the referee about them? For platforms that time or count.
 
 Run: python -m benchmarks.exemplars [--platform opencl] [--only NAME ...]
 Writes benchmarks/results/exemplars_PLATFORM.json (resumable: exemplars that it has of the same referee are not run
-again) and exemplars_PLATFORM.md. Each exemplar is proven against eager and torch.compile, beside a second process of
-the very same text, so one evaluation shows its speedup and by how much equal code is off.
+again) and exemplars_PLATFORM.md. Where calls are timed, each exemplar is proven against eager and torch.compile, beside
+a second process of the very same text, so one evaluation shows its speedup and by how much equal code is off. Where
+instructions are counted, the page has the counts at each vector length.
 """
 
 import argparse
@@ -28,20 +29,31 @@ Each is proven once: over eager, over torch.compile, and over a second process o
 Command: `python -m benchmarks.exemplars --platform {platform}`. Device: {device}. Referee: `{harness}`.
 """
 COLUMNS = ("exemplar", "eager ms", "exemplar ms", "over eager", "over torch.compile", "the same", "s", "tags")
+COUNTED = ("riscv", "arm64")
+ABOUT_COUNTED = """# Exemplars of platform `{platform}`
+
+Each is judged once. Its kernels run at each vector length of {lengths} bits and are right at all of them; the figures
+are thousands of executed instructions of one call, and *over eager* is that of their sum.
+
+Command: `python -m benchmarks.exemplars --platform {platform}`. Device: {device}. Referee: `{harness}`.
+"""
 
 
 def proven(path: Path, platform_name: str, sandbox: DockerSandbox) -> dict[str, Any]:
     """What a full evaluation of an exemplar found."""
     platform = load_platform(platform_name)
     task, source = load_task(path), path.with_name(path.name.replace("_task", "")).read_text()
-    found = evaluate(task, source, sandbox=sandbox, platform=platform, effort=Effort(), champion_source=source)
+    champion = "" if platform_name in COUNTED else source
+    found = evaluate(task, source, sandbox=sandbox, platform=platform, effort=Effort(), champion_source=champion)
     if not found.passed or found.speedup is None:
         raise SystemExit(f"{path.stem}: {found.verdict}: {found.message}")
+    counted: dict[str, Any] = dict(found.profile).get("instructions") or {}
     same = None if found.champion is None or found.champion.speedup is None else found.champion.speedup
     return {
         "latency_ms": {name: each.median for name, each in found.latency_ms.items()},
         "speedup": {name: [each.value, each.low, each.high] for name, each in found.speedup.items()},
         "same": None if same is None else [same.value, same.low, same.high],
+        "instructions": {length: each["total"] for length, each in counted.items()},
         "tags": list(found.tags),
         "total_s": found.cost_s["total"],
     }
@@ -58,8 +70,27 @@ def row(name: str, found: dict[str, Any]) -> str:
     return f"| {' | '.join([name, *latency, *shown, format(found['total_s'], '.0f'), ', '.join(found['tags'])])} |"
 
 
+def counted_page(data: dict[str, Any]) -> str:
+    """The table of a platform that counts."""
+    runs: dict[str, Any] = data["runs"]
+    lengths = list(next(iter(runs.values()))["instructions"])
+    about = {"platform": data["platform"], "device": data["device"], "harness": data["harness"][:12]}
+    columns = ("exemplar", "eager", *(f"at {length}" for length in lengths), "over eager", "s", "tags")
+    lines = [ABOUT_COUNTED.format(**about, lengths=", ".join(lengths)), f"| {' | '.join(columns)} |"]
+    lines.append(f"|{'---|' * len(columns)}")
+    for name, found in sorted(runs.items()):
+        counts = [found["latency_ms"]["eager"] * 1e3, *(found["instructions"][each] / 1e3 for each in lengths)]
+        shown = [f"{each:,.1f}" for each in counts]
+        rest = [f"{found['speedup']['eager'][0]:.2f}", f"{found['total_s']:.0f}", ", ".join(found["tags"])]
+        lines.append(f"| {' | '.join([name, *shown, *rest])} |")
+    mean = statistics.geometric_mean([found["speedup"]["eager"][0] for found in runs.values()])
+    return "\n".join([*lines, "", f"Geometric mean over eager: {mean:.2f} ({len(runs)})."]) + "\n"
+
+
 def page(data: dict[str, Any]) -> str:
     """The table, and in one line what it comes to."""
+    if data["platform"] in COUNTED:
+        return counted_page(data)
     runs: dict[str, Any] = data["runs"]
     names = {key: data[key] for key in ("platform", "device")}
     lines = [ABOUT.format(**names, harness=data["harness"][:12]), f"| {' | '.join(COLUMNS)} |"]
@@ -81,7 +112,7 @@ def page(data: dict[str, Any]) -> str:
 def main() -> int:
     """Measure what is missing and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--platform", default="opencl", choices=("cpu", "opencl"))
+    parser.add_argument("--platform", default="opencl", choices=("cpu", "opencl", *COUNTED))
     parser.add_argument("--only", nargs="*", help="names of exemplars")
     options = parser.parse_args()
     platform, kept = load_platform(options.platform), RESULTS / f"exemplars_{options.platform}.json"
