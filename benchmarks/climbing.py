@@ -36,9 +36,9 @@ ABOUT = """# What climbing gains
 Each op of the starter suite by `builtin/compiler`, in at most {rounds} rounds, by this version and by an earlier one,
 one right after the other. In the earlier one a candidate replaced the best so far only if their intervals lay apart;
 now a sequential test of the pair decides, variations that won are combined, and the best is proven once more in the end
-(docs/timing.md, "Trials and proofs"). *now over then*: the kernel that this version delivers over the other's, by calls
-that were interleaved in one evaluation of the present referee ("the same" where both deliver the same text). *round*:
-the one that the delivered kernel is of, of how many.
+(docs/timing.md, "Trials and proofs"). All else that has changed between the two counts, too. *now over then*: the
+kernel that this version delivers over the other's, by calls that were interleaved in one evaluation of the present
+referee ("the same" where both deliver the same text). *round*: the one that the delivered kernel is of, of how many.
 """
 
 

@@ -11,11 +11,12 @@ import statistics
 import sys
 from pathlib import Path
 
+from benchmarks.exemplars import exemplars_of
 from evaluator.evaluate import Effort, evaluate
 from evaluator.platforms import load_platform
 from evaluator.referee_process import harness_hash
 from sandbox.docker.sandbox import DockerSandbox
-from tasks.load import load_task
+from tasks.task import Task
 
 RESULTS = Path(__file__).parent / "results"
 EFFORT = Effort(baselines=("eager",), measure_budget_s=3.0)
@@ -27,14 +28,13 @@ range of the evaluations. *within*: the gap is at most 10 % of the repeated call
 """
 
 
-def measure(sandbox: DockerSandbox, path: Path, evaluations: int) -> list[tuple[float, float]]:
+def measure(sandbox: DockerSandbox, task: Task, source: str, evaluations: int) -> list[tuple[float, float]]:
     """The timed and the repeated call (ms) of an exemplar in each evaluation; empty for calls too long to repeat."""
-    task, source = load_task(path), path.with_name(path.name.replace("_task", "")).read_text()
     found = []
     for _ in range(evaluations):
         result = evaluate(task, source, sandbox=sandbox, platform=load_platform("cpu"), effort=EFFORT)
         if not result.passed:
-            raise SystemExit(f"{path.stem}: {result.verdict}: {result.message}")
+            raise SystemExit(f"{task.name}: {result.verdict}: {result.message}")
         if "repeated_call_ms" in result.profile:
             found.append((result.profile["timed_call_ms"], result.profile["repeated_call_ms"]))
     return found
@@ -62,10 +62,9 @@ def main() -> int:
     sandbox = DockerSandbox(load_platform("cpu").image().tag)
     rows = []
     try:
-        for path in sorted((load_platform("cpu").prompts().folder / "exemplars").glob("*_task.py")):
-            name = path.stem.removesuffix("_task")
+        for name, task, source in exemplars_of("cpu"):
             if options.only is None or name in options.only:
-                rows.append(row(name, measure(sandbox, path, options.evaluations)))
+                rows.append(row(name, measure(sandbox, task, source, options.evaluations)))
                 print(rows[-1], file=sys.stderr)
     finally:
         sandbox.close()

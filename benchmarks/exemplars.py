@@ -11,6 +11,7 @@ import argparse
 import json
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +20,39 @@ from evaluator.platforms import load_platform
 from evaluator.referee_process import harness_hash
 from sandbox.docker.sandbox import DockerSandbox
 from tasks.load import load_task
+from tasks.task import Task
 
 RESULTS = Path(__file__).parent / "results"
 ABOUT = """# Exemplars of platform `{platform}`
 
-Each is proven once: over eager, over torch.compile, and over a second process of the same text (*the same*), for which
-1 is right; with 95 % intervals.
+{what}
 
 Command: `python -m benchmarks.exemplars --platform {platform}`. Device: {device}. Referee: `{harness}`.
 """
+TIMED_ABOUT = """\
+Each is proven once: over eager, over torch.compile, and over a second process of the same text (*the same*), for which
+1 is right; with 95 % intervals."""
+COUNTED_ABOUT = """\
+Each is judged once. Its kernels run at each vector length of {lengths} bits and are right at all of them; the figures
+are thousands of executed instructions of one call, and *over eager* is that of their sum."""
 COLUMNS = ("exemplar", "eager ms", "exemplar ms", "over eager", "over torch.compile", "the same", "s", "tags")
 COUNTED = ("riscv", "arm64")
-ABOUT_COUNTED = """# Exemplars of platform `{platform}`
-
-Each is judged once. Its kernels run at each vector length of {lengths} bits and are right at all of them; the figures
-are thousands of executed instructions of one call, and *over eager* is that of their sum.
-
-Command: `python -m benchmarks.exemplars --platform {platform}`. Device: {device}. Referee: `{harness}`.
-"""
 
 
-def proven(path: Path, platform_name: str, sandbox: DockerSandbox) -> dict[str, Any]:
+def exemplars_of(platform_name: str) -> Iterator[tuple[str, Task, str]]:
+    """The exemplars of a platform: the name of each, its op and its kernel."""
+    for path in sorted((load_platform(platform_name).prompts().folder / "exemplars").glob("*_task.py")):
+        name = path.stem.removesuffix("_task")
+        yield name, load_task(path), path.with_name(f"{name}.py").read_text()
+
+
+def proven(task: Task, source: str, platform_name: str, sandbox: DockerSandbox) -> dict[str, Any]:
     """What a full evaluation of an exemplar found."""
     platform = load_platform(platform_name)
-    task, source = load_task(path), path.with_name(path.name.replace("_task", "")).read_text()
     champion = "" if platform_name in COUNTED else source
     found = evaluate(task, source, sandbox=sandbox, platform=platform, effort=Effort(), champion_source=champion)
     if not found.passed or found.speedup is None:
-        raise SystemExit(f"{path.stem}: {found.verdict}: {found.message}")
+        raise SystemExit(f"{task.name}: {found.verdict}: {found.message}")
     counted: dict[str, Any] = dict(found.profile).get("instructions") or {}
     same = None if found.champion is None or found.champion.speedup is None else found.champion.speedup
     return {
@@ -70,13 +76,17 @@ def row(name: str, found: dict[str, Any]) -> str:
     return f"| {' | '.join([name, *latency, *shown, format(found['total_s'], '.0f'), ', '.join(found['tags'])])} |"
 
 
+def about(data: dict[str, Any], what: str) -> str:
+    """The head of the page."""
+    return ABOUT.format(platform=data["platform"], device=data["device"], harness=data["harness"][:12], what=what)
+
+
 def counted_page(data: dict[str, Any]) -> str:
     """The table of a platform that counts."""
     runs: dict[str, Any] = data["runs"]
     lengths = list(next(iter(runs.values()))["instructions"])
-    about = {"platform": data["platform"], "device": data["device"], "harness": data["harness"][:12]}
     columns = ("exemplar", "eager", *(f"at {length}" for length in lengths), "over eager", "s", "tags")
-    lines = [ABOUT_COUNTED.format(**about, lengths=", ".join(lengths)), f"| {' | '.join(columns)} |"]
+    lines = [about(data, COUNTED_ABOUT.format(lengths=", ".join(lengths))), f"| {' | '.join(columns)} |"]
     lines.append(f"|{'---|' * len(columns)}")
     for name, found in sorted(runs.items()):
         counts = [found["latency_ms"]["eager"] * 1e3, *(found["instructions"][each] / 1e3 for each in lengths)]
@@ -92,8 +102,7 @@ def page(data: dict[str, Any]) -> str:
     if data["platform"] in COUNTED:
         return counted_page(data)
     runs: dict[str, Any] = data["runs"]
-    names = {key: data[key] for key in ("platform", "device")}
-    lines = [ABOUT.format(**names, harness=data["harness"][:12]), f"| {' | '.join(COLUMNS)} |"]
+    lines = [about(data, TIMED_ABOUT), f"| {' | '.join(COLUMNS)} |"]
     lines += [f"|{'---|' * len(COLUMNS)}", *(row(name, found) for name, found in sorted(runs.items())), ""]
     off = [abs(found["same"][0] - 1) for found in runs.values() if found["same"]]
     holds = sum(found["same"][1] <= 1 <= found["same"][2] for found in runs.values() if found["same"])
@@ -122,11 +131,10 @@ def main() -> int:
         data = {"harness": harness_hash(), **known, "runs": {}}
     sandbox = DockerSandbox(platform.image().tag)
     try:
-        for path in sorted((platform.prompts().folder / "exemplars").glob("*_task.py")):
-            name = path.stem.removesuffix("_task")
+        for name, task, source in exemplars_of(options.platform):
             if name in data["runs"] or (options.only is not None and name not in options.only):
                 continue
-            data["runs"][name] = proven(path, options.platform, sandbox)
+            data["runs"][name] = proven(task, source, options.platform, sandbox)
             kept.write_text(json.dumps(data, indent=1) + "\n")
             print(row(name, data["runs"][name]), file=sys.stderr)
     finally:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.exemplars import exemplars_of
 from benchmarks.repeatability import quantile, slower_source, sources
 from evaluator.build_cache import BuildCache
 from evaluator.evaluate import Effort, build_ahead, evaluate
@@ -24,7 +25,7 @@ from evaluator.platforms import load_platform
 from evaluator.referee.timing.sequential import Decision
 from evaluator.referee_process import harness_hash, prepare_referee
 from sandbox.docker.sandbox import DockerSandbox
-from tasks.load import load_task, task_from_source
+from tasks.load import task_from_source
 from tasks.task import Task
 
 RESULTS = Path(__file__).parent / "results"
@@ -64,12 +65,9 @@ class ModelNew(_Quick):
 def pairs(*, exemplars: bool) -> Iterator[tuple[str, Task, str, str]]:
     """Name, op, candidate and champion of each kind of trial; the candidate takes longer by what the name says."""
     if exemplars:
-        folder = load_platform("cpu").prompts().folder / "exemplars"
-        for path in sorted(folder.glob("*_task.py")):
-            name = path.stem.removesuffix("_task")
-            source = (folder / f"{name}.py").read_text()
+        for name, task, source in exemplars_of("cpu"):
             slower = source + WITH_EXTRA.format(extra=EXEMPLAR_EXTRA)
-            yield f"exemplar {name}, {EXEMPLAR_EXTRA:.0%} slower", load_task(path), slower, source
+            yield f"exemplar {name}, {EXEMPLAR_EXTRA:.0%} slower", task, slower, source
         return
     for label in LABELS:
         reference, same = sources(label)

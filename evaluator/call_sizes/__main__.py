@@ -128,16 +128,16 @@ def _run(task: dict[str, Any], limit_bytes: int, writer: int) -> None:
 
 def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
     """What a child has written until it was done or has ended, and whether it took too long."""
-    parts: list[bytes] = []
-    while sum(map(len, parts)) < _ANSWER_BYTES and not b"".join(parts[-2:]).endswith(_DONE):
+    found = bytearray()
+    while len(found) < _ANSWER_BYTES and not found.endswith(_DONE):
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([reader], [], [], left)[0]:
-            return b"".join(parts), True
+            return bytes(found), True
         part = os.read(reader, 65536)
         if not part:
             break
-        parts.append(part)
-    return b"".join(parts), False
+        found += part
+    return bytes(found), False
 
 
 def _parsed(lines: bytes) -> tuple[list[dict[str, Any]], str]:

@@ -174,7 +174,7 @@ def moved_value(handle: RunnerHandle, row: TensorRow) -> torch.Tensor:
     content = torch.empty(row.span_bytes, dtype=torch.uint8)
     for start, piece in _pieces(handle, row, _MOVED_BYTES):
         content[start : start + piece.numel()] = piece
-        handle.ask({"op": "discard", "places": [[row.place + start, piece.numel()]]}, timeout_s=60)
+        handle.ask({"op": "discard", "place": row.place + start, "nbytes": piece.numel()}, timeout_s=60)
         del piece
     return tensor(row, content)
 

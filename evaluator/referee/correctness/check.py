@@ -428,7 +428,7 @@ class Examination:
 
     def settle(self) -> None:
         """Prepare both runners for timing: drop kept outputs and give back input buffers of the usual size."""
-        self.candidate.ask({"op": "release", "give_back": self.pool.frugal}, timeout_s=60)
+        self.pool.release(self.candidate)
         self._give_usual_buffers(self.reference, self.candidate)
 
     def abandon(self) -> None:

@@ -401,13 +401,13 @@ class RunnerPool:
         champion = self.request.trial or not self.request.candidate_source
         return Need(self.input_bytes, self.output_bytes, state, self.temporary_bytes, champion=champion)
 
-    def release(self, reference: RunnerHandle) -> None:
-        """Have the reference's runner drop what was kept for reading; where memory is short, its memory goes back, too.
+    def release(self, handle: RunnerHandle) -> None:
+        """Have a runner drop what it keeps for the referee to read; where memory is short, its memory goes back, too.
 
         Raises:
             RunnerFailed: the runner died or failed.
         """
-        reference.ask({"op": "release", "give_back": self.frugal}, timeout_s=60)
+        handle.ask({"op": "release", "give_back": self.frugal}, timeout_s=60)
         self.tidy()
 
     def tidy(self) -> None:

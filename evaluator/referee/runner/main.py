@@ -267,9 +267,8 @@ class Runner:
         return told
 
     def discard(self, message: framing.Message) -> framing.Message:
-        """Give back the memory of values that were kept for the referee and have been read, by place and size."""
-        for place, nbytes in message["places"]:
-            allocator.discard(place, nbytes)
+        """Give back memory of a value that was kept for the referee and has been read."""
+        allocator.discard(message["place"], message["nbytes"])
         return {}
 
     def work(self, message: framing.Message) -> framing.Message:

@@ -180,7 +180,7 @@ class ProcessSet:
         for variant, handle in self.runners.items() if self.pool.frugal else ():
             if variant in OTHERS:
                 with blame(variant):
-                    handle.ask({"op": "release", "give_back": True}, timeout_s=60)
+                    self.pool.release(handle)
 
     def _disturbances(self) -> list[float]:
         """The counter of each baseline."""

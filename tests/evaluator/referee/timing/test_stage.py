@@ -142,7 +142,9 @@ def process_set(
         frugal=frugal,
         input_bytes=1,
         slots=lambda: 1,
+        tidy=lambda: None,
     )
+    pool.release = lambda handle: RunnerPool.release(cast(Any, pool), handle)
     supply = SimpleNamespace(pause=lambda: None, resume=lambda: None)
     given: Any = (
         pool,
