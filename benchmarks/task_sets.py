@@ -1,11 +1,12 @@
-"""How many tasks of public sets can be imported, and how many fit a limit as they are and scaled down.
+"""How many tasks of public sets can be imported, how many fit a limit as they are and scaled down, and what checks say.
 
-    python -m benchmarks.task_sets --fit 256MB kernelbench=~/KernelBench multikernelbench=~/MultiKernelBench
+    python -m benchmarks.task_sets --fit 256MB kernelbench=~/KernelBench multikernelbench=~/MultiKernelBench [--check 2]
 
 Each task's inputs, parameters and outputs are measured in a sandbox (`evaluator.sizes`); a task that is too large is
-scaled down by the rule of `tasks.fit`. Nothing is judged here. The script writes `task_sets.json` (all tasks) and
-`task_sets.md` (the tables) to `--out`, by default benchmarks/results. Tasks that the JSON has already, of the same
-source, limit and rule, are not measured again, so a run that was stopped goes on where it was.
+scaled down by the rule of `tasks.fit`. With `--check N` each variant is then checked as `tasks import --check` does it
+(`evaluator.task_check`), N at a time. The script writes `task_sets.json` (all tasks) and `task_sets.md` (the tables)
+to `--out`, by default benchmarks/results. What the JSON has already, of the same source, limit and rule, is neither
+measured nor checked again, so a run that was stopped goes on where it was.
 """
 
 import argparse
@@ -14,26 +15,33 @@ import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from evaluator.platforms import load_platform
 from evaluator.referee.pool.memory_need import Need
+from evaluator.referee_process import harness_hash
 from evaluator.sizes import CallSizes
+from evaluator.task_check import CHECK_EFFORT, TaskCheck, check_task
 from service.evaluation_context import open_sandbox
 from service.fitting import FitResult, fit_tasks
 from service.settings import load_settings
 from tasks.categories import category_of
-from tasks.fit import RULE, Limit, fitted_of, read_limit
+from tasks.fit import RULE, Limit, constants_of, fitted_of, read_limit, variant, variant_of_cases
 from tasks.importers import KINDS, ClonedFile, read_clone
 from tasks.metadata import CATEGORIES
 from tasks.parse import parse
+from tasks.shape_cases import cases_of
+from tasks.task import Task
 from tasks.validate import validate
 
 Row = dict[str, Any]
 _SHOWN_BYTES = 10**6
+_KEPT_OF_CHECK = ("ok", "problems", "warnings", "eager_ms", "memory_mb", "need_mb", "cost_s")
 SANDBOX_MB = 8192
 
 
@@ -43,6 +51,7 @@ def main() -> None:
     parser.add_argument("clones", nargs="+", metavar="KIND=PATH", help=f"a clone, of {', '.join(KINDS)}")
     parser.add_argument("--fit", default="256MB", help="the limit of a call's inputs and outputs")
     parser.add_argument("--only", action="append", metavar="PATTERN", help="measure only these suites or tasks now")
+    parser.add_argument("--check", type=int, default=0, metavar="N", help="check the variants, N at a time")
     parser.add_argument("--sandbox", default=None, choices=("docker", "process"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     given = parser.parse_args()
@@ -53,23 +62,33 @@ def main() -> None:
         for each in read_clone(kind, Path(path).expanduser())
     ]
     kept = given.out / "task_sets.json"
-    rows = _measured([each for _, _, each in files], limit, kept, given.sandbox, given.only or ["*"])
+    tasks = [each.task for _, _, each in files if each.task is not None]
+    asked_for = [task for task in tasks if _is_meant(task, given.only or ["*"])]
+    rows = _measured(tasks, asked_for, limit, kept, given.sandbox)
+    if given.check:
+        for _ in _checked(asked_for, rows, limit, given.check, given.sandbox):
+            _keep(kept, rows)
     (given.out / "task_sets.md").write_text(_page(files, rows, limit))
 
 
+def _is_meant(task: Task, only: Sequence[str]) -> bool:
+    return any(fnmatchcase(task.suite, pattern) or fnmatchcase(task.id, pattern) for pattern in only)
+
+
+def _keep(path: Path, rows: dict[str, Row]) -> None:
+    path.write_text(json.dumps({"tasks": dict(sorted(rows.items()))}, indent=0) + "\n")
+
+
 def _measured(
-    files: Sequence[ClonedFile], limit: Limit, kept: Path, sandbox_name: str | None, only: Sequence[str]
+    tasks: Sequence[Task], asked_for: Sequence[Task], limit: Limit, kept: Path, sandbox_name: str | None
 ) -> dict[str, Row]:
-    """The row of each task, by its name; those that are new are measured and kept, some at a time."""
-    rows: dict[str, Row] = json.loads(kept.read_text())["tasks"] if kept.exists() else {}
-    tasks = [each.task for each in files if each.task is not None]
+    """The row of each task, by its name; those of `asked_for` that are new are measured and kept, some at a time."""
+    known: dict[str, Row] = json.loads(kept.read_text())["tasks"] if kept.exists() else {}
+    rows = {task.id: known[task.id] for task in tasks if task.id in known}
     key = {task.id: {"source_hash": task.source_hash, "limit_bytes": limit.limit_bytes, "rule": RULE} for task in tasks}
-    waiting = [task for task in tasks if not key[task.id].items() <= rows.get(task.id, {}).items()]
-    waiting = [
-        task
-        for task in waiting
-        if any(fnmatchcase(task.suite, pattern) or fnmatchcase(task.id, pattern) for pattern in only)
-    ]
+    waiting = [task for task in asked_for if not key[task.id].items() <= rows.get(task.id, {}).items()]
+    if not waiting:
+        return rows
     settings = load_settings(sandbox=sandbox_name)
     with open_sandbox(settings, own_code_only=True) as sandbox:
         results = fit_tasks(
@@ -81,9 +100,43 @@ def _measured(
         )
         for found in results:
             rows |= {each.task.id: {**key[each.task.id], **_row(each)} for each in found}
-            content = {"tasks": dict(sorted((name, row) for name, row in rows.items() if name in key))}
-            kept.write_text(json.dumps(content, indent=0) + "\n")
+            _keep(kept, rows)
     return rows
+
+
+def _checked(
+    asked_for: Sequence[Task], rows: dict[str, Row], limit: Limit, at_once: int, sandbox_name: str | None
+) -> Iterator[Task]:
+    """Check the variants that this referee has not checked, and put what was found into their rows, one by one."""
+    settings = load_settings(sandbox=sandbox_name, memory_mb=SANDBOX_MB)
+    effort = replace(CHECK_EFFORT, memory_mb=settings.memory_mb)
+    platform, harness = load_platform("cpu"), harness_hash()
+    waiting = [
+        task
+        for task in asked_for
+        if (row := rows.get(task.id)) and row["after"] and row.get("check", {}).get("harness") != harness
+    ]
+    with open_sandbox(settings, own_code_only=True) as sandbox, ThreadPoolExecutor(at_once) as pool:
+
+        def check(task: Task) -> TaskCheck:
+            return check_task(_variant(task, rows[task.id], limit), sandbox=sandbox, platform=platform, effort=effort)
+
+        running = {pool.submit(check, task): task for task in waiting}
+        for count, done in enumerate(as_completed(running), 1):
+            task, found = running[done], done.result()
+            print(f"[{count}/{len(waiting)}] {task.id}: {'ok' if found.ok else found.problems}", file=sys.stderr)
+            rows[task.id]["check"] = {"harness": harness} | {
+                name: value for name, value in found.to_json().items() if name in _KEPT_OF_CHECK
+            }
+            yield task
+
+
+def _variant(task: Task, row: Row, limit: Limit) -> Task:
+    """The variant that a row tells of."""
+    if cases := cases_of(task.source):
+        return variant_of_cases(task, limit, [number for number in range(len(cases)) if number not in row["left_out"]])
+    values = {each: row["changed"].get(each.name, (each.value, each.value))[1] for each in constants_of(task.source)}
+    return variant(task, limit, values)
 
 
 def _row(result: FitResult) -> Row:
@@ -92,7 +145,7 @@ def _row(result: FitResult) -> Row:
         "before": None if result.before is None else asdict(result.before),
         "after": None if result.after is None else asdict(result.after),
         "changed": None if fitted is None else {name: list(pair) for name, pair in fitted.changed.items()},
-        "left_out": None if fitted is None else len(fitted.left_out),
+        "left_out": None if fitted is None else list(fitted.left_out),
         "problem": result.problem,
     }
 
@@ -100,7 +153,7 @@ def _row(result: FitResult) -> Row:
 def _page(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row], limit: Limit) -> str:
     parts = [
         f"# Public task sets at {limit.text}\n",
-        "Written by `python -m benchmarks.task_sets` (no judging: sizes alone). A task *fits* if the inputs and outputs"
+        "Written by `python -m benchmarks.task_sets`. A task *fits* if the inputs and outputs"
         f"\nof one call have at most {limit.limit_bytes:,} bytes; of a task with cases, those of at least one case, and"
         "\nits other cases are left out of the variant. Sizes are medians of what one call of the tasks touches.\n",
         _sizes_table(files, rows, limit),
@@ -109,6 +162,11 @@ def _page(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row], l
         "\nparameters (`evaluator/referee/pool/memory_need.py`; what a call takes besides is seen in the sandbox alone,"
         "\nso it may be fewer). *inputs alone*: 17 times the inputs, an earlier rule that forgot all else.\n",
         _judged_table(files, rows),
+        "## What checks of the variants say\n",
+        f"Each variant in a sandbox of {SANDBOX_MB:,} MB, as `kernelwright tasks import --check` does it. *can be"
+        "\njudged*: nothing makes it unusable. *with doubts*: of these, those whose passing is weak evidence.\n",
+        _checks_table(files, rows),
+        _found_by_checks(rows),
         "## Why the rest is not imported, or does not fit\n",
         _reasons(files, rows),
         "## Categories\n",
@@ -154,6 +212,40 @@ def _judged_table(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str,
     return "\n".join(lines) + "\n"
 
 
+def _checks_table(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row]) -> str:
+    lines = ["| suite | files | checked | can be judged | with doubts |", "| --- " + "| ---: " * 4 + "|"]
+    suites = list(dict.fromkeys(each.suite for _, _, each in files))
+    for suite in [*suites, ""]:
+        mine = [each for _, _, each in files if suite in ("", each.suite)]
+        found = [
+            rows[each.task.id]["check"]
+            for each in mine
+            if each.task is not None and "check" in rows.get(each.task.id, {})
+        ]
+        usable = [check for check in found if check["ok"]]
+        doubted = sum(bool(check["warnings"]) for check in usable)
+        lines.append(f"| {suite or '**all**'} | {len(mine)} | {len(found)} | {len(usable)} | {doubted} |")
+    return "\n".join(lines) + "\n"
+
+
+def _found_by_checks(rows: dict[str, Row]) -> str:
+    """Each problem and each doubt with the tasks that it holds for; what differs from task to task is left out."""
+    found: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        check = row.get("check", {})
+        for problem in check.get("problems", ()):
+            found.setdefault(f"problem: {problem['code']}: {_without_numbers(problem['message'])}", []).append(name)
+        if check.get("ok"):
+            for doubt in dict.fromkeys(_without_numbers(doubt) for doubt in check["warnings"]):
+                found.setdefault(f"doubt: {doubt}", []).append(name)
+    order = sorted(found.items(), key=lambda item: (not item[0].startswith("problem"), -len(item[1])))
+    return _table_of_reasons("found", order)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"\d[\d,.]*", "N", re.sub(r"\s*\([a-z0-9]+\[[^)]*\)", "", text))
+
+
 def _has_room(sizes: Row | None) -> bool:
     if sizes is None or sizes["inputs"] is None:
         return False
@@ -171,7 +263,6 @@ def _mb(sizes: Sequence[int], what: Any) -> str:
 
 def _reasons(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row]) -> str:
     """Each reason with the tasks that it holds for; numbers in it that differ from task to task are left out."""
-    lines = ["| why | tasks | which |", "| --- | ---: | --- |"]
     refused = [(each.problem, f"{each.suite}/{each.name}") for _, _, each in files if each.task is None]
     refused += [
         (rows[each.task.id]["problem"], each.task.id)
@@ -181,7 +272,12 @@ def _reasons(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row]
     by_reason: dict[str, list[str]] = {}
     for problem, name in refused:
         by_reason.setdefault(re.sub(r"^line \d+: ", "", problem), []).append(name)
-    for reason, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+    return _table_of_reasons("why", sorted(by_reason.items(), key=lambda item: -len(item[1])))
+
+
+def _table_of_reasons(head: str, reasons: Sequence[tuple[str, list[str]]]) -> str:
+    lines = [f"| {head} | tasks | which |", "| --- | ---: | --- |"]
+    for reason, names in reasons:
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         text = reason.replace("|", "/")
         lines.append(f"| {text} | {len(names)} | {shown} |")
