@@ -16,7 +16,7 @@ from db.store import Store
 from sandbox.base import SandboxUnavailable
 from service.cancellation import CancelToken
 from service.errors import BadRequest, JobLost
-from service.evaluation_context import EvaluationContext, open_evaluation_context
+from service.evaluation_context import EvaluationContext, check_keys, open_evaluation_context
 from service.jobs.batch_budget import allot_budget
 from service.jobs.export import Exported, check_target, export_job
 from service.jobs.journal import Observer
@@ -95,6 +95,7 @@ def resume(
 
     Raises:
         NotInStore, BadRequest: there is no such job, it is done, another process runs it, or a limit cannot be raised.
+        ModelUnavailable, KeyUnreadable: its models have no key here.
         SandboxUnavailable: there is no sandbox to continue in.
     """
     job = get_job(store, job_id)
@@ -169,7 +170,12 @@ def resumed_claim(
         name: what errors call it.
         busy: the error if another process has it.
         limits: larger limits that it gets, by their names in `service.jobs.limits.LIMITS`.
+
+    Raises:
+        ModelUnavailable, KeyUnreadable: its models have no key here.
     """
+    settings = settings_of(job, settings).model_copy(update={"sandbox": settings.sandbox or job.sandbox or None})
+    check_keys(settings)
 
     def claim(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
         if target.options_for(job, any_sandbox=True) is None:
@@ -184,7 +190,7 @@ def resumed_claim(
             raise BadRequest(f"{name}: nothing is left of the total budget of its batch; {more}")
         return jobs.get_job(session, job.id)
 
-    return settings_of(job, settings).model_copy(update={"sandbox": settings.sandbox or job.sandbox or None}), claim
+    return settings, claim
 
 
 def queued_claim(job: JobRecord, settings: Settings) -> tuple[Settings, Claim]:

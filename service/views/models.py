@@ -21,6 +21,7 @@ from db.records import (
 )
 from db.store import Store
 from service.batches.manage import NOT_WORTH_IT
+from service.jobs.activity import Activity, read_activity
 from service.jobs.query import mark_dead_jobs
 from service.jobs.spec import OUT
 from service.views.changes import last_event_id
@@ -117,6 +118,15 @@ class RegionLine:
     def unreliable(self) -> bool:
         """Whether the figures of the kernel give it no rank."""
         return self.best is not None and (not self.best.stands or not is_ranked(self.best.tags))
+
+
+@dataclass(frozen=True)
+class RegionAtWork:
+    """A region whose job runs, and what that does now; None: it is between two things."""
+
+    name: str
+    job_id: int
+    activity: Activity | None
 
 
 @dataclass(frozen=True)
@@ -226,6 +236,7 @@ class ModelRunView:
         compile_s: how long torch.compile took before its first result, in the plan.
         compile_error: why torch.compile was not timed.
         regions: what became of each region.
+        at_work: the regions whose jobs run now.
         shapes: other lists of inputs that kernels were looked for.
         as_it_is: lists of inputs that run the original code, with the reason.
         modes: in which modes kernels run, where that matters.
@@ -245,6 +256,7 @@ class ModelRunView:
     compile_s: float | None
     compile_error: str
     regions: tuple[RegionLine, ...]
+    at_work: tuple[RegionAtWork, ...]
     shapes: tuple[ShapeLine, ...]
     as_it_is: tuple[str, ...]
     modes: tuple[str, ...]
@@ -348,6 +360,7 @@ def model_run_view(store: Store, run_id: int) -> ModelRunView:
         compile_s=number(plan.get("compile_s")),
         compile_error=str(plan.get("compile_error") or ""),
         regions=regions,
+        at_work=_at_work(store, regions) if run.status in OPEN else (),
         shapes=shape_lines(store, run, proof),
         as_it_is=runs_original_code(plan),
         modes=modes(plan),
@@ -380,6 +393,18 @@ def region_lines(store: Store, run: ModelRunRecord) -> tuple[RegionLine, ...]:
         job = by_id.get(region.job_id or 0)
         lines.append(RegionLine(region, of_tasks.get(region.task_id), job, found, kept, _why(region, job, found, run)))
     return tuple(lines)
+
+
+def _at_work(store: Store, regions: Sequence[RegionLine]) -> tuple[RegionAtWork, ...]:
+    """The regions whose jobs run; a job that serves several is named once, by the first of them."""
+    found: dict[int, RegionAtWork] = {}
+    with store.read() as session:
+        for line in regions:
+            job = line.job
+            if job is not None and job.status is JobStatus.RUNNING and job.id not in found:
+                activity = read_activity(session, job, results.list_events(session, job.id))
+                found[job.id] = RegionAtWork(line.region.name, job.id, activity)
+    return tuple(found.values())
 
 
 def runs_original_code(plan: Mapping[str, Any]) -> tuple[str, ...]:

@@ -373,6 +373,8 @@ def _model_runs(made: Seeded) -> None:
     prove(made, "decoder", evaluation("passed", speedup=1.45))
     model_run(made, "at-work")
     model_jobs(made, "at-work", {"r02_rms_norm": 2.2, "r03_attention": ""})
+    asked = {"role": "coder", "purpose": "improve", "model": "vendor/kernels", "key": "second"}
+    made.journal(made.jobs["models/at-work/r03_attention"])(Event("llm_started", 2, asked))
     model_run(made, "in-vain", regions=(), plan={"eager_ms": 0.5})
     with made.store.write() as session:
         model_runs.set_kept(session, made.models["in-vain"], [])

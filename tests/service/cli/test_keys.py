@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from db.records import JobStatus
 from service.cli.app import run
+from service.database import opened_store
+from service.jobs.query import get_job
+from service.settings import load_settings
 from tests.support.commands import OP
+from tests.support.seeded_store import Seeded, end_model, model_run
 
 MODEL = "openai/gpt-5"
 COMMANDS = [
@@ -42,3 +47,21 @@ def test_a_key_file_that_cannot_be_read_is_told_as_early(
     assert run(["optimize", "op.py", "--model", MODEL, "--api-key-file", "none.key"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not (isolated_settings / "kernelwright.db").exists()
+
+
+@pytest.mark.parametrize("kind", ["jobs", "models"])
+def test_what_stopped_is_left_as_it_is_if_there_is_no_key_to_go_on_with(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with opened_store(load_settings()) as store:
+        made = Seeded(store)
+        if kind == "jobs":
+            number = made.start("one", model=MODEL, device="a processor")
+            made.end(number, JobStatus.INTERRUPTED, "interrupted")
+        else:
+            number = model_run(made, "one", model=MODEL)
+            end_model(made, "one", JobStatus.INTERRUPTED, "optimize")
+        before = get_job(store, number)
+        assert run([kind, "resume", str(number)]) == 3
+        assert "no key is set. Set OPENAI_API_KEY." in capsys.readouterr().err
+        assert get_job(store, number) == before

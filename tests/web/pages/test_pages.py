@@ -774,6 +774,7 @@ def test_the_longest_kernels_under_torch_compile_are_listed(site, made):
         ("at-work", "Under way: each region's job looks for a kernel"),
         ("at-work", "1 of its 2 jobs have ended: batch"),
         ("at-work", "its job has found nothing yet"),
+        ("at-work", "r03_attention Round 2: the coder answers (improve),"),
         ("at-work", "It comes last, when kernels are chosen."),
         ("in-vain", "Nothing was found that makes the model faster end to end"),
         ("in-vain", "There is nothing to prove: no kernel is kept."),
