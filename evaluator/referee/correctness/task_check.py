@@ -1,5 +1,6 @@
 """The task check: can this op be run, and would a candidate that passes it be shown to be right?"""
 
+import math
 import time
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,10 @@ from .call_outputs import value_of
 from .findings import Evidence
 from .reference import Expected, ask_reference
 
-_TIMED_CALLS = 7
+_CALLS = 14  # that are timed, at most
+_CALLS_S = 1.0  # after so much no more are made, if there are
+_LEAST_CALLS = 5
+_WARM_UP = 2  # of these, the first that do not count
 _LONG_CALL_S = 1.0  # of a source kernel: an evaluation makes a hundred
 
 
@@ -134,17 +138,16 @@ def _modes(spec: Any) -> list[str]:
 
 
 def _call_s(pool: RunnerPool, reference: RunnerHandle, sets: list[InputSet]) -> float:
-    try:
-        times = [
-            reference.call(
-                inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=pool.request.call_timeout_s
-            ).seconds
-            for _ in range(_TIMED_CALLS)
-            for inputs in sets
-        ]
-    except RunnerFailed as failure:
-        raise of_task(failure, doing="a timed call") from None
-    return median(times[2:])
+    """The median time of calls in turn on each set, without the first ones."""
+    times: list[float] = []
+    while len(times) < _CALLS and (len(times) < _LEAST_CALLS or math.fsum(times) < _CALLS_S):
+        inputs = sets[len(times) % len(sets)]
+        try:
+            call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=pool.request.call_timeout_s)
+        except RunnerFailed as failure:
+            raise of_task(failure, doing="a timed call") from None
+        times.append(call.seconds)
+    return median(times[_WARM_UP:])
 
 
 def _describe(row: TensorRow) -> str:
