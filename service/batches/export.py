@@ -86,6 +86,7 @@ def about(details: BatchDetails) -> dict[str, Any]:
     for each in ("settings", "versions"):
         names = sorted({name for job in jobs for name in getattr(job, each)})
         found[each] = {name: _distinct(getattr(job, each).get(name) for job in jobs) for name in names}
+    found["versions"].pop("seed", None)  # each evaluation has its own
     samples = max((job.sample or 1 for job in jobs), default=0)
     spec = details.line.batch.spec
     translated = {"translate_from": spec["translate_from"]} if spec.get("translate_from") else {}

@@ -37,7 +37,7 @@ def batch() -> BatchDetails:
             rows = generated_rows(10 * number + level, suite=f"kernelbench-level{level}", tasks=10, samples=3)
             for job in details_of(rows).jobs:
                 category = ("matmul", "conv", "reduce", "a_b & c")[int(job.task.rpartition("_")[2]) % 4]
-                asked = {"rounds": 4, "budget_usd": 0.5, "domain": "finite"}
+                asked = {"rounds": 4, "budget_usd": 0.5, "domain": "finite", "seed": 11}
                 found = {"model": model, "category": category, "settings": asked, "versions": VERSIONS}
                 jobs.append(replace(job, job=len(jobs) + 1, **found))
     return of_jobs(details_of([]), tuple(jobs), refused=(("no/such", "no such task"),))
@@ -55,8 +55,14 @@ def test_a_report_has_tables_plots_results_and_what_they_are_made_of(files: dict
     text = files["report.md"]
     for word in ("Compile@1", "Pass@3", "SpeedUp_1@3", "fast_0.5", "geomean of correct", "kernelbench-level2", "conv"):
         assert word in text, word
-    for name, value in (("settings.rounds", "4"), ("settings.domain", "finite"), ("versions.harness", "6b61e2")):
+    for name, value in (
+        ("settings.rounds", "4"),
+        ("settings.domain", "finite"),
+        ("settings.seed", "11"),
+        ("versions.harness", "6b61e2"),
+    ):
         assert f"| {name} | {value} |" in text
+    assert "versions.seed" not in text, "each evaluation has its own"
     assert "no/such: no such task" in text and "its times do not count, noisy" in text
     assert "Davison" in text and "MultiKernelBench, section 4.1" in text
 
