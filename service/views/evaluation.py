@@ -95,6 +95,7 @@ class EvaluationView:
 
     Attributes:
         best: the speedup over the fastest baseline, which `best_title` names.
+        without: why baselines that were asked for have no latency, a sentence each.
     """
 
     id: str
@@ -118,6 +119,7 @@ class EvaluationView:
     neighbours: tuple[NeighbourLine, ...]
     tolerance: str
     latencies: tuple[LatencyLine, ...]
+    without: tuple[str, ...]
     roofline: RooflineView | None
     profile: tuple[tuple[str, str], ...]
     provenance: tuple[tuple[str, str], ...]
@@ -173,6 +175,7 @@ def evaluation_view(record: EvaluationRecord) -> EvaluationView:
         latencies=_latencies(
             _mapping(result.get("latency_ms")), _mapping(profile.get("samples_ms")), _mapping(result.get("speedup"))
         ),
+        without=tuple(map(str, _mapping(profile.get("absent")).values())),
         roofline=_roofline(_mapping(result.get("roofline")), profile),
         profile=_flat({key: value for key, value in profile.items() if key not in ("samples_ms", "absent")}),
         provenance=_flat(provenance),

@@ -142,7 +142,6 @@ def why(record: EvaluationRecord, view: EvaluationView, source: str) -> Why:
     resources = tuple(_resources(compiled))
     sentences = [*_roofline(view), *_calls(_mapping(detail.get("calls"))), *_time(regions)]
     sentences += [*_of_loops(loops, seen), *_of_resources(resources)]
-    absent = {**_mapping(profile.get("absent")), **_mapping(detail.get("absent"))}
     return Why(
         sentences=tuple(sentences),
         regions=regions,
@@ -152,7 +151,8 @@ def why(record: EvaluationRecord, view: EvaluationView, source: str) -> Why:
         resources=resources,
         instructions=tuple(_instructions(compiled)),
         absent=tuple(
-            (str(name).replace("_", " ")[:60], str(reason)[:300]) for name, reason in list(absent.items())[:12]
+            (str(name).replace("_", " ")[:60], str(reason)[:300])
+            for name, reason in list(_mapping(detail.get("absent")).items())[:12]
         ),
         told=_told(record.platform, profile),
     )

@@ -8,6 +8,7 @@ import time
 import tracemalloc
 import unicodedata
 import zipfile
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import anyio
@@ -503,6 +504,18 @@ def test_the_foot_of_a_page_names_the_statistic_of_speedups(site):
 def test_a_compiler_search_has_no_tokens(site, made):
     assert "Tokens 28,704 Model" in job_page(site, made, "done").text
     assert "Tokens – Model" in job_page(site, made, "work").text
+
+
+def test_a_candidate_shows_why_it_is_not_compared_with_a_baseline(fresh):
+    made = seeded_store.Seeded(fresh.deps.store)
+    job_id = made.start("without")
+    found = seeded_store.evaluation("passed", speedup=2.0)
+    reason = "OpenVINO is no baseline for this task: <b>off</b> in the family of ties"
+    found = replace(found, profile={**found.profile, "absent": {"openvino": reason}})
+    digest = made.round(job_id, 1, found, best=True)
+    page = fresh.get(f"/jobs/{job_id}/candidates/{digest}")
+    assert page.text.count(f"{reason}.") == 1
+    assert "<b>off" not in page.answer.text
 
 
 def test_a_candidate_that_failed_shows_what_failed(site, made):
