@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from db.accounts.audit import add_change_of_anothers
 from db.jobs import batches, job_queue, jobs, model_runs
-from db.records import OPEN, RESUMABLE, WEIGHTS, BatchRecord, JobStatus
+from db.records import OPEN, RESUMABLE, WEIGHTS, BatchRecord, JobRecord, JobStatus
 from db.store import Store
 from db.tables import LOCAL_USER
 from service.batches.compare import Comparison, compare
@@ -17,8 +17,10 @@ from service.batches.results import Baseline, BatchJob, Group, batch_jobs, devic
 from service.batches.spec import BatchSpec, with_kept_weights
 from service.batches.statistics import Sample
 from service.errors import BadRequest
+from service.evaluation_context import check_keys
 from service.jobs.persistence import save_task
 from service.jobs.query import mark_dead_jobs
+from service.jobs.spec import settings_of
 from service.settings import Settings
 from service.submissions.enqueue import PRIORITIES, kept_options
 from service.weights import keep_state, require_weights, weights_named
@@ -224,6 +226,31 @@ def resume_batch(store: Store, batch_id: int, *, budget_usd: float | None = None
         return waiting
 
 
+def check_batch_keys(store: Store, batch_id: int, settings: Settings) -> None:
+    """Check that the models of what a resumed batch would run have keys on this machine.
+
+    Raises:
+        NotInStore: there is no batch with this id.
+        ModelUnavailable, KeyUnreadable: there is none for a model whose provider needs one.
+    """
+    mark_dead_jobs(store)
+    with store.read() as session:
+        batches.get_batch(session, batch_id)
+        found = [
+            job
+            for job in jobs.list_jobs(session, batch_id=batch_id)
+            if job.status is JobStatus.QUEUED or _may_go_on(job)
+        ]
+    of_jobs = [settings_of(job, settings) for job in found]
+    several = {(each.model, each.judge_model, each.api_base, each.api_key_file): each for each in of_jobs}
+    for each in several.values():
+        check_keys(each)
+
+
+def _may_go_on(job: JobRecord) -> bool:
+    return job.status in RESUMABLE and job.stop_reason not in FINAL
+
+
 def requeue_batch(session: Session, batch_id: int) -> int:
     """`resume_batch` in the caller's transaction. Jobs whose process died must have been marked before.
 
@@ -232,11 +259,7 @@ def requeue_batch(session: Session, batch_id: int) -> int:
         BadRequest: cancelled jobs have not ended yet, or weights that its jobs name are not kept any more.
     """
     user = batches.get_batch(session, batch_id).user
-    again = [
-        job
-        for job in jobs.list_jobs(session, batch_id=batch_id)
-        if job.status in RESUMABLE and job.stop_reason not in FINAL
-    ]
+    again = [job for job in jobs.list_jobs(session, batch_id=batch_id) if _may_go_on(job)]
     for digest in sorted({digest for job in again if (digest := weights_named(job)) is not None}):
         require_weights(session, user, digest)
     if stopping := batches.count_stopping(session, batch_id):

@@ -149,7 +149,7 @@ def resume(
 
     Noisy results are measured again, as long as the machine is quiet.
     """
-    from service.batches.manage import resume_batch
+    from service.batches.manage import check_batch_keys, resume_batch
     from service.database import opened_store
     from service.settings import load_settings
 
@@ -162,6 +162,8 @@ def resume(
             batch_id, settings, server_flags=own, budget_usd=budget_usd, detach=detach, as_json=as_json
         )
     with opened_store(settings) as store:
+        if not detach:
+            check_batch_keys(store, batch_id, settings)
         resume_batch(store, batch_id, budget_usd=budget_usd)
         return _go(batch_id, settings, store, detach=detach, as_json=as_json)
 

@@ -49,6 +49,17 @@ def test_a_key_file_that_cannot_be_read_is_told_as_early(
     assert not (isolated_settings / "kernelwright.db").exists()
 
 
+def test_a_batch_that_cannot_go_on_here_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["batch", "run", "--tasks", "op.py", "--models", MODEL, "--detach"]) == 0
+    assert run(["batch", "cancel", "1"]) == 0
+    capsys.readouterr()
+    assert run(["batch", "resume", "1"]) == 3
+    assert "no key is set. Set OPENAI_API_KEY." in capsys.readouterr().err
+    with opened_store(load_settings()) as store:
+        assert get_job(store, 1).status is JobStatus.CANCELLED
+    assert run(["batch", "resume", "1", "--detach"]) == 0, "a worker may have one"
+
+
 @pytest.mark.parametrize("kind", ["jobs", "models"])
 def test_what_stopped_is_left_as_it_is_if_there_is_no_key_to_go_on_with(
     kind: str, capsys: pytest.CaptureFixture[str]
