@@ -2,7 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import Header, Path, Query
+from fastapi import Header, Path, Query, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
 from pydantic import Field
 
 MAX_ID = 2**31 - 1  # PostgreSQL's integer
@@ -43,3 +45,32 @@ IdempotencyKey = Annotated[
 Reason = Annotated[
     str, Field(min_length=1, max_length=2000, pattern=REASON, description="The reason, for the audit log.")
 ]
+
+
+async def refuse_unknown(request: Request) -> None:
+    """Refuse parameters after the `?` that the address does not have: a filter that is misspelt would select nothing.
+
+    Raises:
+        RequestValidationError: there is one.
+    """
+    names = sorted(_names(request.scope["route"].dependant))
+    there_is = f"there is: {', '.join(names)}" if names else "this address has none"
+    unknown = [name for name in request.query_params if name not in names]
+    if unknown:
+        raise RequestValidationError(
+            [
+                {
+                    "type": "extra_forbidden",
+                    "loc": ("query", name),
+                    "msg": f"no such parameter; {there_is}",
+                    "input": request.query_params[name],
+                }
+                for name in unknown
+            ]
+        )
+
+
+def _names(dependant: Dependant) -> set[str]:
+    """The query parameters of a route, with those of what it depends on."""
+    found = {field.alias for field in dependant.query_params}
+    return found.union(*(_names(each) for each in dependant.dependencies))

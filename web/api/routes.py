@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
@@ -22,6 +22,7 @@ from web.api import (
     transcripts,
     weights,
 )
+from web.api.parameters import refuse_unknown
 from web.problems import Problem
 
 PREFIX = "/api/v1"
@@ -44,7 +45,7 @@ _MODULES = (
 
 def add_to(app: FastAPI) -> None:
     """Add the routes, `GET /api/v1/openapi.json` and `GET /metrics`."""
-    api = APIRouter(prefix=PREFIX)
+    api = APIRouter(prefix=PREFIX, dependencies=[Depends(refuse_unknown)])
     for module in _MODULES:
         api.include_router(module.router)
 

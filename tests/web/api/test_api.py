@@ -295,6 +295,24 @@ def test_the_leaderboard_is_given_as_json_and_as_csv(client, web):
     assert lines[1].startswith("local/relu,")
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("leaderboard", "platform, "),
+        ("leaderboard.csv", "platform, "),
+        ("jobs", "status"),
+        ("openapi.json", "has none"),
+    ],
+)
+def test_a_misspelt_parameter_is_refused_with_those_that_there_are(client, address, told):
+    body = problem(client.get(f"{API}/{address}", params={"platfrom": "cuda", "limit ": "3"}), 422)
+    assert [(each["field"], each["value"]) for each in body["errors"]] == [
+        ("query.platfrom", "cuda"),
+        ("query.limit ", "3"),
+    ]
+    assert body["detail"].startswith("query.platfrom: no such parameter; ") and told in body["detail"]
+
+
 def test_the_leaderboard_is_sorted_as_it_is_asked_for_and_by_speedup_if_not(client, web):
     board = Board(web.store)
     for model, speedup, cost in (("a", 2.0, 0.5), ("b", 3.0, 0.25), ("c", 1.0, 0.75)):

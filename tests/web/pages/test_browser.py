@@ -36,9 +36,9 @@ PHONE = {"width": 360, "height": 780}
 
 
 @contextmanager
-def serving(store, port=0):
+def serving(store, data_dir, port=0):
     """A real server in a thread; its address."""
-    app = create_app(Dependencies(load_settings(), store))
+    app = create_app(Dependencies(load_settings(data_dir=data_dir), store))
     server = uvicorn.Server(
         uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical", timeout_graceful_shutdown=1)
     )
@@ -56,8 +56,13 @@ def serving(store, port=0):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    store = open_store(load_settings(data_dir=tmp_path_factory.mktemp("browser")))
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("browser")
+
+
+@pytest.fixture(scope="module")
+def made(data_dir):
+    store = open_store(load_settings(data_dir=data_dir))
     seeded = seeded_store.seed(store)
     seeded_store.profiled_job(seeded)
     yield seeded
@@ -65,8 +70,8 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def address(made):
-    with serving(made.store) as found:
+def address(made, data_dir):
+    with serving(made.store, data_dir) as found:
         yield found
 
 
@@ -389,14 +394,14 @@ def test_a_page_that_lost_the_server_catches_up_when_it_is_back(chromium, made, 
     store = open_store(load_settings(data_dir=tmp_path))
     own = seeded_store.Seeded(store)
     job_id = own.start("one")
-    with serving(store) as address:
+    with serving(store, tmp_path) as address:
         port = int(address.rpartition(":")[2])
         page = chromium.new_page()
         page.goto(f"{address}/jobs/{job_id}")
         expect(page.locator("#rounds-title + p")).to_contain_text("None yet")
     own.round(job_id, 1, seeded_store.evaluation("passed", speedup=1.5), best=True)
     try:
-        with serving(store, port):
+        with serving(store, tmp_path, port):
             expect(page.locator("tr.best")).to_contain_text("1.50×", timeout=30_000)
     finally:
         page.close()
@@ -748,13 +753,13 @@ def test_the_devices_page_follows_the_server_through_its_absence(chromium, tmp_p
     store = open_store(load_settings(data_dir=tmp_path))
     page = chromium.new_page()
     try:
-        with serving(store) as address:
+        with serving(store, tmp_path) as address:
             page.goto(f"{address}/devices")
             expect(page.locator("#live")).to_contain_text("No worker yet")
         with store.write() as session:
             workers.add_worker(session, "w", seeded_store.OWNER, platform="cpu", slot=0, device="CPU", kind="c",
                                sandbox="docker", version="0.1.0")  # fmt: skip
-        with serving(store, port=int(address.rpartition(":")[2])):
+        with serving(store, tmp_path, port=int(address.rpartition(":")[2])):
             expect(page.locator("tr[data-key=w]")).to_contain_text("alive", timeout=30_000)
     finally:
         page.close()
