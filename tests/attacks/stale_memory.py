@@ -1,5 +1,5 @@
 # tries: an output buffer that was never written
-# verdict: wrong_output/values or wrong_output/nan
+# verdict: wrong_output/layout or wrong_output/values or wrong_output/nan
 import torch
 import torch.nn as nn
 

@@ -50,12 +50,15 @@ def read(handle: RunnerHandle, call: Call, inputs: InputSet) -> Answer:
     return Answer(call.outputs, values, mutations(handle, call, inputs), contents)
 
 
-def wrong_form(expected: Tree, shared: frozenset[str], handle: RunnerHandle, outputs: Tree) -> Wrong | None:
-    """What is wrong with the form or the place of outputs; None if nothing is. No value is read.
+def wrong_form(
+    expected: Tree, shared: frozenset[str], handle: RunnerHandle, outputs: Tree, *, unwritten: frozenset[str]
+) -> Wrong | None:
+    """What is wrong with the form or the place of outputs; None if nothing is. No value is judged.
 
     Args:
         expected: the reference's outputs.
         shared: the paths of the outputs that may lie in the input buffer.
+        unwritten: the paths of those that may have memory that nobody has written.
         handle: the candidate's runner.
         outputs: the candidate's outputs.
 
@@ -69,6 +72,9 @@ def wrong_form(expected: Tree, shared: frozenset[str], handle: RunnerHandle, out
     for path in sorted(_inside(rows, found) - shared):
         text = f"output{path} lies in the memory of the inputs; the reference returns memory of its own"
         return Wrong("layout", text)
+    for path in sorted({path for number, path in enumerate(rows) if number in found.unwritten} - unwritten):
+        text = "had memory that nobody had written when the call ended; whoever reads it first does that work"
+        return Wrong("layout", f"output{path} {text}: write all of it in the call")
     if found.folded:
         return Wrong("layout", "the same memory is mapped at several places of the outputs")
     if pair := kept_apart(tensors_of(expected), rows):
@@ -84,6 +90,16 @@ def shared_outputs(handle: RunnerHandle, outputs: Tree) -> frozenset[str]:
         RunnerFailed: the runner is gone.
     """
     return _inside(*_places(handle, outputs))
+
+
+def unwritten_outputs(handle: RunnerHandle, outputs: Tree) -> frozenset[str]:
+    """The outputs with memory that reads as something although nobody has written it.
+
+    Raises:
+        RunnerFailed: the runner is gone.
+    """
+    rows, found = _places(handle, outputs)
+    return frozenset(path for number, path in enumerate(rows) if number in found.unwritten)
 
 
 def lie_alone(handle: RunnerHandle, outputs: Tree) -> bool:

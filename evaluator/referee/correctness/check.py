@@ -522,7 +522,7 @@ class Examination:
             worst: Comparison | None = None
             answers: list[Answer] = []
             for each in call.each:
-                wrong = call_outputs.wrong_form(want.tree, want.shared, candidate, each.outputs)
+                wrong = want.wrong_form(candidate, each.outputs)
                 if wrong is not None:
                     refuse(family + each.where, wrong, self.evidence)
                 answer = call_outputs.read(candidate, each, inputs)
@@ -553,7 +553,7 @@ class Examination:
         """In which of the device's settings a call is right, and in which wrong: `right at vlen 512, wrong at ...`."""
         found: dict[str, list[str]] = {"right": [], "wrong": []}
         for each in call.each:
-            wrong = call_outputs.wrong_form(want.tree, want.shared, self.candidate, each.outputs)
+            wrong = want.wrong_form(self.candidate, each.outputs)
             try:
                 if wrong is None:
                     answer = call_outputs.read(self.candidate, each, inputs)

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..isolation.handle import RunnerHandle
 from ..protocol.tensors import TensorRow, Tree
 from ..protocol.traits import EPSILON
-from . import accuracy
-from .accuracy import Allowance, Comparison, flatten
+from . import accuracy, call_outputs
+from .accuracy import Allowance, Comparison, Wrong, flatten
 from .state_check import Names
 from .tolerances import Tolerances
 
@@ -31,6 +32,7 @@ class Evidence:
     no_oracle: set[str] = field(default_factory=set)  # outputs for which the float64 run gives another result
     overwrites: bool = False  # whether outputs are overwritten after reading; not if the reference reads its own again
     shared: frozenset[str] = frozenset()  # outputs that the reference has in the memory of its inputs
+    unwritten: frozenset[str] = frozenset()  # outputs of the reference's with memory that it has not written
     numbers: set[str] = field(default_factory=set)  # outputs that are Python floats
     may_turn_negative: bool = False  # whether a generated input holds no negative number and is no mask
     always_same: bool = False  # whether an input tensor is the same under two seeds
@@ -50,6 +52,11 @@ class Evidence:
         widest = min(floats, key=lambda dtype: EPSILON[dtype])
         narrowest = max(widest, self.tolerances.traits.narrowest or widest, key=lambda dtype: EPSILON[dtype])
         return replace(self.tolerances, traits=replace(self.tolerances.traits, narrowest=narrowest))
+
+    def wrong_form(self, handle: RunnerHandle, outputs: Tree) -> Wrong | None:
+        """See `call_outputs.wrong_form`. The reference has been asked by now."""
+        assert self.expected is not None
+        return call_outputs.wrong_form(self.expected, self.shared, handle, outputs, unwritten=self.unwritten)
 
     def add(self, check: dict[str, Any], severity: float) -> None:
         """Record one check."""

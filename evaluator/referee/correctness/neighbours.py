@@ -4,8 +4,9 @@ Nothing of this is part of the verdict: the candidate must be right for the inpu
 says for which other inputs it is right. Users of the kernel are told, and a guard in the exported file protects them.
 Inputs that it was not tried on are guarded like those on which it failed.
 
-Each neighbour is derived from one generated set of inputs by a rule: a size that is one smaller or one larger, other
-strides, other alignment. The reference decides what it takes; the candidate is compared with it and with the oracle.
+Each neighbour is derived from one generated set of inputs by a rule: a first or last size that is one smaller or one
+larger, another size that is one larger, other strides, other alignment. The reference decides what it takes; the
+candidate is compared with it and with the oracle.
 """
 
 import time
@@ -159,18 +160,27 @@ def neighbours(inputs: InputSet) -> list[Neighbour]:
         widest = max(value.element_size() for value in values)
         name = f"{widest} bytes behind an aligned address"
         found.append(Neighbour(ALIGNMENT, name, (lambda: inputs,), skew_bytes=widest))
-    for which, position in (("first", 0), ("last", -1)):
-        owner = next((shape for shape in shapes if len(shape) > (0 if position == 0 else 1)), None)
+    most = max(map(len, shapes), default=0)
+    sides: list[tuple[str, str, int, tuple[int, ...]]]
+    sides = [("first size", "", 0, (-1, 1)), ("last size", "", -1, (-1, 1))]
+    sides += [("size", f" of dimension {position}", position, (1,)) for position in range(1, most - 1)]
+    for which, of, position, steps in sides:
+        owner = next((shape for shape in shapes if _has(shape, position)), None)
         if owner is None or owner[position] < 2:
             continue
         size = owner[position]
-        for other in (size - 1, size + 1):
+        for other in (size + step for step in steps):
             ways = tuple(
                 _maker(inputs, [partial(_resized, dims=dims, size=other) for dims in choice])
                 for choice in _choices(shapes, position, size)
             )
-            found.append(Neighbour(SHAPE, f"{which} size {other} instead of {size}", ways))
+            found.append(Neighbour(SHAPE, f"{which} {other} instead of {size}{of}", ways))
     return found
+
+
+def _has(shape: tuple[int, ...], position: int) -> bool:
+    """Whether a shape has this dimension: the first, the last of several (-1), or one between these."""
+    return len(shape) > 1 if position < 0 else len(shape) > position + (position > 0)
 
 
 def _choices(shapes: Sequence[tuple[int, ...]], position: int, size: int) -> list[list[tuple[int, ...]]]:
@@ -178,8 +188,7 @@ def _choices(shapes: Sequence[tuple[int, ...]], position: int, size: int) -> lis
     or all that are as long. A reference that takes none of them has that size in its parameters.
     """
     at_position: list[tuple[int, ...]] = [
-        (position % len(shape),) if shape and shape[position] == size and len(shape) > (position != 0) else ()
-        for shape in shapes
+        (position % len(shape),) if _has(shape, position) and shape[position] == size else () for shape in shapes
     ]
     first = next(index for index, dims in enumerate(at_position) if dims)
     alone = [dims if index == first else () for index, dims in enumerate(at_position)]
@@ -307,7 +316,7 @@ class _Trial:
                 timeout_s = min(CALL_S, self.pool.request.call_timeout_s)
                 call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
                 for each in call.each:
-                    wrong = call_outputs.wrong_form(want.tree, want.shared, candidate, each.outputs)
+                    wrong = want.wrong_form(candidate, each.outputs)
                     if wrong is not None:
                         return WRONG, wrong.message[:200]
                     answer = call_outputs.read(candidate, each, inputs)

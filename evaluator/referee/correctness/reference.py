@@ -16,7 +16,7 @@ from ..protocol.framing import Message
 from ..protocol.tensors import TensorRow, Tree, bytes_needed
 from ..protocol.traits import Traits
 from . import accuracy, call_outputs
-from .accuracy import Allowance, flatten
+from .accuracy import Allowance, Wrong, flatten
 from .call_outputs import input_path, value_of
 from .error_norms import Own, own_error
 from .findings import Evidence
@@ -33,6 +33,11 @@ class Expected:
     oracle: dict[str, torch.Tensor]  # float64 outputs by path, and changed inputs by `input_path`
     own: dict[str, Own]  # the reference's own errors, by the same paths
     shared: frozenset[str] = frozenset()  # outputs that lie in the memory of the inputs
+    unwritten: frozenset[str] = frozenset()  # outputs with memory that nobody has written
+
+    def wrong_form(self, handle: RunnerHandle, outputs: Tree) -> Wrong | None:
+        """See `call_outputs.wrong_form`."""
+        return call_outputs.wrong_form(self.tree, self.shared, handle, outputs, unwritten=self.unwritten)
 
     def judged(self) -> dict[str, torch.Tensor]:
         """The values that a candidate is compared with, by path: outputs, and inputs that the reference changes."""
@@ -61,11 +66,12 @@ def ask_reference(
         values = answer.values
         after = {index: tensor(inputs.tree.tensors[index], content) for index, content in answer.changed.items()}
         shared = call_outputs.shared_outputs(reference, call.outputs)
+        unwritten = call_outputs.unwritten_outputs(reference, call.outputs)
         if first:
             evidence.expected = call.outputs
             evidence.output_bytes = pool.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
             evidence.mutated = set(after)
-            evidence.shared = shared
+            evidence.shared, evidence.unwritten = shared, unwritten
             evidence.numbers = {path for path, leaf in flatten(call.outputs).items() if isinstance(leaf, float)}
             again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
             _agrees_with_itself(again, reference, values)
@@ -96,7 +102,7 @@ def ask_reference(
         if own_error(judged[path], wide[path]).distance > oracle_limit(path, judged[path], evidence):
             del wide[path]
     own = {path: own_error(value, wide.get(path)) for path, value in judged.items() if accuracy.is_rounded(value)}
-    return Expected(call.outputs, values, after, wide, own, shared)
+    return Expected(call.outputs, values, after, wide, own, shared, unwritten)
 
 
 def _has_nan(values: dict[str, torch.Tensor]) -> bool:
@@ -270,7 +276,7 @@ def takes_as_generated(pool: RunnerPool, reference: RunnerHandle, inputs: InputS
     timeout_s = max(60.0, pool.request.call_timeout_s)
     try:
         call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
-        if call_outputs.wrong_form(evidence.expected, evidence.shared, reference, call.outputs) is not None:
+        if evidence.wrong_form(reference, call.outputs) is not None:
             return False
         answer = call_outputs.read(reference, call, inputs)
         pool.release(reference)

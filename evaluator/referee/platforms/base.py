@@ -134,11 +134,13 @@ class Places:
         in_input_buffer: of each, whether in an input buffer.
         folded: whether one page lies at several places of them.
         private: whether all lie in memory of the runner's first process alone, as far as that can be seen.
+        unwritten: the numbers of those with memory that reads as something although the runner has not written it.
     """
 
     in_input_buffer: list[bool]
     folded: bool = False
     private: bool = False
+    unwritten: frozenset[int] = frozenset()
 
 
 OWN_SHARE = 0.05

@@ -66,7 +66,9 @@ def held_alone(tensors: list[torch.Tensor]) -> list[int]:
     return [
         number
         for number in range(len(tensors))
-        if tensors[number].device.type == "cpu" and _references(tensors, number) in alone
+        if tensors[number].device.type == "cpu"
+        and tensors[number].untyped_storage().resizable()  # else the memory is another's, such as an array's of NumPy
+        and _references(tensors, number) in alone
     ]
 
 

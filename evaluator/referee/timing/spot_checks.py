@@ -78,7 +78,7 @@ class Output:
         self._values: Values | None = None
         if variant in OTHERS:
             call_outputs.shared_outputs(handle, call.outputs)
-        elif wrong := call_outputs.wrong_form(evidence.expected, evidence.shared, handle, call.outputs):
+        elif wrong := evidence.wrong_form(handle, call.outputs):
             raise Finding("wrong_output", f"{wrong.message} (in a timed call)", wrong.code)
         self._inputs_after: Values = {}
         for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True)):
@@ -200,7 +200,7 @@ class SpotCheck:
             Finding: the outputs have another form, or lie where they may not.
             RunnerFailed: its memory cannot be read.
         """
-        wrong = call_outputs.wrong_form(self.want.tree, self.want.shared, handle, call.outputs)
+        wrong = self.want.wrong_form(handle, call.outputs)
         if wrong is not None:
             refuse(self.family + _WHERE, wrong, evidence)
         self.answer = call_outputs.read(handle, call, self.inputs)

@@ -1,6 +1,7 @@
 """The memory of a stopped runner: read, written to, and told apart from the memory of its inputs."""
 
 import ctypes
+import math
 import os
 import sys
 from collections import defaultdict
@@ -17,7 +18,9 @@ from ..base import Places
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _INPUT_BUFFER = b"/memfd:inputs"  # as `input_buffer` names it
-_PRESENT_BIT, _SHARED_BIT = 0x80, 0x20  # in the highest byte of a pagemap entry; the latter: a file's, or shared
+# In the highest byte of a pagemap entry (Documentation/admin-guide/mm/pagemap.rst): in memory; swapped out; a page of a
+# file or of shared memory; mapped here alone, which the kernel's page of zeros never is.
+_PRESENT_BIT, _SWAPPED_BIT, _SHARED_BIT, _EXCLUSIVE_BIT = 0x80, 0x40, 0x20, 0x01
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -154,36 +157,74 @@ def places(pid: int, rows: Sequence[TensorRow]) -> Places:
     Raises:
         OSError: the runner is gone.
     """
-    suspects = [row.span_bytes > 0 and not _all_private(pid, row) for row in rows]
+    kinds = [_page_kinds(pid, row) for row in rows]
+    private = all(not kind & _SHARED_BIT and kind & _PRESENT_BIT for each in kinds for kind in set(each))
+    suspects = [not all(map(_is_own, set(each))) for each in kinds]
     if not any(suspects):
-        return Places(suspects, private=True)
+        return Places([False] * len(rows), private=private)
     mapped = _mappings(pid)
-    suspected = [row for suspect, row in zip(suspects, rows, strict=True) if suspect]
     inside = [suspect and _lies_in_input_buffer(row, mapped) for suspect, row in zip(suspects, rows, strict=True)]
-    return Places(inside, _is_folded(suspected, mapped))
+    unwritten = frozenset(
+        number
+        for number, row in enumerate(rows)
+        if suspects[number] and not inside[number] and _is_unwritten(pid, row, kinds[number], mapped)
+    )
+    suspected = [row for suspect, row in zip(suspects, rows, strict=True) if suspect]
+    return Places(inside, _is_folded(suspected, mapped), private, unwritten)
 
 
-def _all_private(pid: int, row: TensorRow) -> bool:
-    """Whether every page of a tensor is in memory and the process's own; far faster than reading all its mappings."""
+def _page_kinds(pid: int, row: TensorRow) -> bytes:
+    """Of each page of a tensor, the highest byte of its pagemap entry; 0 where there is none."""
+    if not row.span_bytes:
+        return b""
     first, last = row.place // _PAGE_BYTES, (row.place + row.span_bytes - 1) // _PAGE_BYTES
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:  # noqa: PTH123 - hot path
         file.seek(first * 8)
         entries = file.read((last - first + 1) * 8)
-    kinds = set(entries[7::8])
-    return len(entries) == (last - first + 1) * 8 and all(
-        kind & _PRESENT_BIT and not kind & _SHARED_BIT for kind in kinds
-    )
+    return entries[7::8].ljust(last - first + 1, b"\0")
+
+
+def _is_own(kind: int) -> bool:
+    """Whether a page of this kind is the process's own: it has been written, and no other has it."""
+    return bool(kind & _PRESENT_BIT and kind & _EXCLUSIVE_BIT and not kind & _SHARED_BIT)
+
+
+def _is_unwritten(pid: int, row: TensorRow, kinds: bytes, mapped: Sequence["_Mapping"]) -> bool:
+    """Whether a page of a tensor can be read although the process has not written it.
+
+    Such a page is not there until it is read, or is the kernel's page of zeros, or is a file's in a mapping that copies
+    what is written.
+    """
+    if row.span_bytes > math.prod(row.shape) * DTYPES[row.dtype].itemsize:
+        return False  # no element lies in the gaps
+    page = torch.empty(_PAGE_BYTES, dtype=torch.uint8)
+    for number, kind in enumerate(kinds):
+        if _is_own(kind) or kind & _SWAPPED_BIT:
+            continue
+        address = (row.place // _PAGE_BYTES + number) * _PAGE_BYTES
+        if kind & _PRESENT_BIT and kind & _SHARED_BIT:
+            if any(each.copies_when_written and each.start <= address < each.end for each in mapped):
+                return True
+            continue
+        try:
+            read_memory(pid, address, page)
+        except ForeignMemoryError:
+            continue  # which is told when the output is read
+        if not kind & _PRESENT_BIT or not bool(page.any()):
+            return True
+    return False
 
 
 @dataclass(frozen=True)
 class _Mapping:
-    """Addresses, and what of which file lies there."""
+    """Addresses, and what of which file lies there. What is written to a copy stays in the process."""
 
     start: int
     end: int
     file: tuple[bytes, bytes]
     offset: int
     is_input_buffer: bool
+    copies_when_written: bool
 
 
 def _lies_in_input_buffer(row: TensorRow, mapped: Sequence[_Mapping]) -> bool:
@@ -217,9 +258,12 @@ def _mappings(pid: int) -> list[_Mapping]:
     found = []
     with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 - hot path
         for line in file:
-            span, _, offset, device, inode, *_ = line.split(None, 5)
+            span, access, offset, device, inode, *_ = line.split(None, 5)
             if inode != b"0":
                 start, _, end = span.partition(b"-")
                 key = (device, inode)
-                found.append(_Mapping(int(start, 16), int(end, 16), key, int(offset, 16), _INPUT_BUFFER in line))
+                copies = access.endswith(b"p")
+                found.append(
+                    _Mapping(int(start, 16), int(end, 16), key, int(offset, 16), _INPUT_BUFFER in line, copies)
+                )
     return found

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import tempfile
 
 import pytest
 import torch
@@ -88,6 +89,49 @@ def test_an_output_in_the_input_buffer_is_found_through_every_mapping_of_it() ->
     assert places(os.getpid(), reaching).in_input_buffer == [True, True]
     assert places(os.getpid(), [row(inside), row(inside), row(inside[:7])]) == Places([True] * 3)
     input_buffer.close()
+
+
+def whole(flags: int, fd: int = -1) -> torch.Tensor:
+    """Four pages of a mapping."""
+    return torch.frombuffer(mmap.mmap(fd, 4 * mmap.PAGESIZE, flags=flags), dtype=torch.float32)
+
+
+def test_memory_that_nobody_has_written_is_found_read_or_not() -> None:
+    with tempfile.TemporaryFile() as file:
+        file.write(b"1" * 4 * mmap.PAGESIZE)
+        file.flush()
+        found = {
+            "anonymous": whole(mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS),
+            "shared": whole(mmap.MAP_SHARED | mmap.MAP_ANONYMOUS),
+            "of a file": whole(mmap.MAP_PRIVATE, file.fileno()),
+        }
+    for name, value in found.items():
+        value[: 3 * mmap.PAGESIZE // 4] = 1
+        rows = [row(value), row(value[:10])]
+        assert places(os.getpid(), rows).unwritten == {0}, name
+        if name != "shared":  # which has a page of its own once it is read
+            assert value.sum() != 0
+            assert places(os.getpid(), rows).unwritten == {0}, f"{name}, when it has been read"
+        value[-1] = 1
+        assert places(os.getpid(), rows).unwritten == frozenset(), f"{name}, when it has been written"
+
+
+def test_what_a_child_process_shares_and_what_lies_in_gaps_is_no_unwritten_memory() -> None:
+    value = whole(mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    gaps = torch.as_strided(value, (2,), (3 * mmap.PAGESIZE // 4,))
+    gaps += 1
+    assert places(os.getpid(), [row(gaps)]).unwritten == frozenset()
+    value += 1
+    ready, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(go)
+        os.read(ready, 1)
+        os._exit(0)
+    assert places(os.getpid(), [row(value)]).unwritten == frozenset()
+    os.close(go)
+    os.close(ready)
+    os.waitpid(child, 0)
 
 
 def test_a_page_at_two_places_of_an_output_is_found_and_two_pages_of_a_file_are_fine() -> None:

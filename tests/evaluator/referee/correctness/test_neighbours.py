@@ -40,6 +40,18 @@ def test_first_and_last_size_become_one_smaller_and_one_larger() -> None:
     assert [shapes(one) for one in found] == [[[(7, 16)]], [[(9, 16)]], [[(8, 15)]], [[(8, 17)]]]
 
 
+def test_sizes_between_the_first_and_the_last_become_one_larger() -> None:
+    found = of(SHAPE, input_set(torch.rand(7, 8), torch.rand(2, 3, 4, 5), torch.rand(9, 3, 6)))
+    assert [one.name for one in found][4:] == [
+        "size 4 instead of 3 of dimension 1",
+        "size 5 instead of 4 of dimension 2",
+    ]
+    assert [shapes(one)[0] for one in found[4:]] == [
+        [(7, 8), (2, 4, 4, 5), (9, 4, 6)],
+        [(7, 8), (2, 3, 5, 5), (9, 3, 6)],
+    ]
+
+
 def test_tensors_with_the_same_size_at_that_place_change_together_or_one_alone_or_wherever_it_stands() -> None:
     found = of(SHAPE, input_set(torch.rand(8, 8), torch.rand(8, 4)))
     assert shapes(found[0]) == [[(7, 8), (7, 4)], [(7, 8), (8, 4)], [(7, 7), (7, 4)]]

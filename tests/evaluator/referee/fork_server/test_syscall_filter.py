@@ -21,7 +21,7 @@ def answers(*numbers):
         yield errno.errorcode.get(ctypes.get_errno(), "")
 
 
-refused = [425, 426, 427, *{"x86_64": (283, 222), "aarch64": (85, 107)}[platform.machine()]]
+refused = [425, 426, 427, *{"x86_64": (206, 209, 283, 222), "aarch64": (0, 2, 85, 107)}[platform.machine()]]
 beside = sorted({number + step for number in refused for step in (-1, 1)} - set(refused))
 before = list(answers(*beside))
 taken = syscall_filter.refuse_work_while_stopped()
@@ -29,6 +29,23 @@ assert taken
 assert list(answers(*refused)) == ["ENOSYS"] * len(refused)
 assert list(answers(*(0x40000000 | number for number in refused))) == ["ENOSYS"] * len(refused)
 assert list(answers(*beside)) == before, "the numbers beside are those of other calls"
+"""
+
+OPENS = """
+import ctypes, errno, socket
+from evaluator.referee.fork_server import syscall_filter
+
+ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+assert syscall_filter.refuse_work_while_stopped()
+for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_NETLINK):
+    socket.socket(family, socket.SOCK_DGRAM).close()
+for family in (socket.AF_VSOCK, socket.AF_PACKET, socket.AF_ALG, 0):
+    try:
+        socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        assert error.errno == errno.EAFNOSUPPORT, error
+    else:
+        raise AssertionError(family)
 """
 
 OF_32_BITS = r"""
@@ -43,6 +60,10 @@ int main() {
 
 def test_a_runner_is_told_that_the_kernel_lacks_what_works_while_it_is_stopped() -> None:
     subprocess.run([sys.executable, "-c", ASKS], cwd=ROOT, check=True)
+
+
+def test_a_runner_may_open_sockets_of_few_families() -> None:
+    subprocess.run([sys.executable, "-c", OPENS], cwd=ROOT, check=True)
 
 
 def test_calls_by_the_numbers_of_other_programs_are_refused(tmp_path: Path) -> None:

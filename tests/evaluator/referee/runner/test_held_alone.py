@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,6 +10,7 @@ from evaluator.referee.protocol.tensors import encode
 from evaluator.referee.runner import oracle
 
 KEPT = torch.arange(4096, dtype=torch.float64)
+TABLE = np.arange(4096)
 CACHE: dict[torch.dtype, torch.Tensor] = {}
 
 
@@ -64,6 +66,10 @@ def whole_and_part(model: object, x: torch.Tensor) -> tuple[torch.Tensor, torch.
         pytest.param(lambda model, x: model.weight, [True], id="a parameter of the copy that ran"),
         pytest.param(lambda model, x: (x * 2).chunk(2), [False, False], id="parts of one"),
         pytest.param(lambda model, x: (x * 2, KEPT.to(x.dtype)), [True, False], id="a constant of the module's"),
+        pytest.param(lambda model, x: torch.from_numpy(TABLE), [False], id="an array of NumPy's"),
+        pytest.param(lambda model, x: torch.frombuffer(TABLE.data, dtype=torch.int64), [False], id="a buffer"),
+        pytest.param(lambda model, x: torch.from_numpy(TABLE).view(64, 64), [False], id="a view of an array"),
+        pytest.param(lambda model, x: torch.from_numpy(TABLE) + 1, [True], id="what was made of an array"),
         pytest.param(cached, [False], id="what the module keeps by type"),
     ],
 )
