@@ -1,6 +1,6 @@
 # tries: answering at once, and working until it is stopped, while hundreds of zombies slow the search for its processes
 # cores: all
-# verdict: wrong_output/values or wrong_output/nan
+# verdict: wrong_output/values or wrong_output/nan or wrong_output/layout
 import os
 import sys
 

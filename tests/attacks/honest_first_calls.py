@@ -1,5 +1,5 @@
 # tries: right while it is checked, cheap once it expects to be timed
-# verdict: wrong_output/values
+# verdict: wrong_output/values or wrong_output/nan
 import torch
 import torch.nn as nn
 

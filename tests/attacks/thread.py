@@ -1,6 +1,6 @@
 # tries: the work in a thread, after the answer
 # cores: all
-# verdict: wrong_output/values or wrong_output/nan
+# verdict: wrong_output/values or wrong_output/nan or wrong_output/layout
 import threading
 
 import torch

@@ -33,14 +33,18 @@ CEILINGS = {"float64": 1e-12, "float32": 5e-5}
 
 # Equal terms all round the same way, so the error of a sum grows with the terms of one accumulator, not their square
 # root: by about eps / 8 a term, in each output alike (the root mean square may be half a floor). The floor covers 5,000
-# terms in each accumulator, which is 65,536 in 16 of them, and is a third of TF32's rounding. The family of repeated
-# values gets it. Its values fit narrower types, so it tells nothing about these anyway.
+# terms in each accumulator, which is 65,536 in 16 of them, and is a third of TF32's rounding. Families with
+# repeated values get it. Other families tell of narrower types.
 EQUAL_TERMS = {"float64": 3e-13, "float32": 1.6e-4}
 
 # If the reference's distance from the float64 run exceeds this share of the output (root mean squares), the float64 run
 # shows another result, not the reference's rounding: it draws random numbers in another type, or a step depends on the
 # type. Then it is not used as the oracle.
 ORACLE_LIMITS = {"float64": 1e-6, "float32": 1e-2, "float16": 0.1, "bfloat16": 0.25}
+
+
+_EQUAL = (input_families.TIES, input_families.ROWS, input_families.COLUMNS)
+"""Families in which many terms of a sum are equal: those of a softmax over zeros, say."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Tolerances:
 
     def on(self, family: str) -> "Tolerances":
         """The tolerances on the inputs of one family."""
-        return replace(self, equal_terms=family == input_families.TIES)
+        return replace(self, equal_terms=family in _EQUAL)
 
     def floor(self, dtype: str) -> float:
         """The floor for outputs of a floating-point or complex dtype, as a share of the output's scale."""

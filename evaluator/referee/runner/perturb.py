@@ -15,6 +15,7 @@ import torch
 
 from ..protocol.input_families import (
     ANY_TYPE,
+    COLUMNS,
     COUNT_GROUPS,
     DOMAINS,
     DOWN,
@@ -27,6 +28,7 @@ from ..protocol.input_families import (
     NEGATIVE,
     NON_FINITE,
     OUTLIER,
+    ROWS,
     SHUFFLED,
     SPARSE,
     TIES,
@@ -193,6 +195,9 @@ def _change(family: str, value: torch.Tensor, domain: str, generator: torch.Gene
         return perturb_values.varied(value, domain == "positive", generator)
     if family == SPARSE:
         return perturb_values.with_a_few_changed(value, domain == "positive", generator)
+    if family in (ROWS, COLUMNS):
+        dim = 0 if family == ROWS else value.dim() - 1
+        return value if is_mask(value) else perturb_values.with_slices_of_one_sign(value, dim, generator)
     if family == FLIPPED:
         return -value if bool((value < 0).any()) else value
     if family == NEGATIVE:

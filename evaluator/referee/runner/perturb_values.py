@@ -220,6 +220,22 @@ def _elements_exchanged(value: torch.Tensor, generator: torch.Generator) -> torc
     return flat.view(value.shape)
 
 
+def with_slices_of_one_sign(value: torch.Tensor, dim: int, generator: torch.Generator) -> torch.Tensor:
+    """Make some slices along a dimension zero, and as many negative throughout if the tensor has negatives.
+
+    An eighth of the slices each, one at least. A sum, maximum or norm over any other dimensions meets them as a whole.
+    """
+    if value.dim() < 2 or value.shape[dim] < 2:
+        return value
+    size = value.shape[dim]
+    order, count = torch.randperm(size, generator=generator), max(1, int(size * _SHARE))
+    negative = order[count : 2 * count] if bool((value < 0).any()) else order[:0]
+    found = value.clone(memory_format=torch.preserve_format)
+    found.index_fill_(dim, order[:count], 0.0)
+    found.index_copy_(dim, negative, -value.index_select(dim, negative).abs())
+    return found
+
+
 def with_an_outlier(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Make one element much larger than all others. It stays within the range of its type.
 

@@ -441,6 +441,27 @@ def test_one_element_stands_out_and_its_place_is_any(seed: int, dtype: torch.dty
         assert torch.equal(one(input_families.OUTLIER, kept, seed), kept)
 
 
+@given(seed=st.integers(0, 2**62), dtype=st.sampled_from(DTYPES), signed=st.booleans())
+@pytest.mark.parametrize(("family", "dim"), [(input_families.ROWS, 0), (input_families.COLUMNS, 2)])
+def test_some_slices_are_zero_and_as_many_negative_where_there_are_negatives(
+    family: str, dim: int, seed: int, dtype: torch.dtype, signed: bool
+) -> None:
+    value = torch.rand(24, 2, 24, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype) + 0.1
+    value = torch.where(torch.arange(24) % 2 == 0, value, -value) if signed else value
+    changed = one(family, value, seed)
+    slices, before = changed.movedim(dim, 0).flatten(1), value.movedim(dim, 0).flatten(1)
+    zero, kept = (slices == 0).all(1), (slices == before).all(1)
+    assert int(zero.sum()) == 3
+    others = ~zero & ~kept
+    assert bool(others.any()) <= signed
+    assert torch.equal(slices[others], -before[others].abs())
+    if dim == 0 and signed:
+        assert int(others.sum()) == 3
+    mask = (value.abs() > 0.5).to(dtype)
+    for same in (mask, torch.tensor(3.0, dtype=dtype), torch.full((5,), 2.0, dtype=dtype)):
+        assert torch.equal(one(family, same, seed), same)
+
+
 def test_python_floats_are_halved_and_nothing_else_of_python() -> None:
     values: list[Any] = [0.5, 1, True, "mode", None, torch.float32, 0.0, math.inf, -3.0]
     for family in input_families.FAMILIES:
