@@ -34,6 +34,7 @@ from tasks.categories import category_of
 from tasks.fit import RULE, Limit, constants_of, fitted_of, read_limit, variant, variant_of_cases
 from tasks.importers import KINDS, ClonedFile, read_clone
 from tasks.metadata import CATEGORIES
+from tasks.outcomes import Verdict
 from tasks.parse import parse
 from tasks.shape_cases import cases_of
 from tasks.task import Task
@@ -107,15 +108,11 @@ def _measured(
 def _checked(
     asked_for: Sequence[Task], rows: dict[str, Row], limit: Limit, at_once: int, sandbox_name: str | None
 ) -> Iterator[Task]:
-    """Check the variants that this referee has not checked, and put what was found into their rows, one by one."""
+    """Check the variants of which nothing is known that lasts, and put what is found into their rows, one by one."""
     settings = load_settings(sandbox=sandbox_name, memory_mb=SANDBOX_MB)
     effort = replace(CHECK_EFFORT, memory_mb=settings.memory_mb)
     platform, harness = load_platform("cpu"), harness_hash()
-    waiting = [
-        task
-        for task in asked_for
-        if (row := rows.get(task.id)) and row["after"] and row.get("check", {}).get("harness") != harness
-    ]
+    waiting = [task for task in asked_for if (row := rows.get(task.id)) and row["after"] and _is_open(row.get("check"))]
     with open_sandbox(settings, own_code_only=True) as sandbox, ThreadPoolExecutor(at_once) as pool:
 
         def check(task: Task) -> TaskCheck:
@@ -129,6 +126,12 @@ def _checked(
                 name: value for name, value in found.to_json().items() if name in _KEPT_OF_CHECK
             }
             yield task
+
+
+def _is_open(check: Row | None) -> bool:
+    """Whether a variant was not checked, or failed in a way that may be the machine's."""
+    passing = {Verdict.SANDBOX_ERROR.value, Verdict.TIMED_OUT.value}
+    return check is None or any(problem["code"] in passing for problem in check["problems"])
 
 
 def _variant(task: Task, row: Row, limit: Limit) -> Task:
@@ -163,8 +166,9 @@ def _page(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row], l
         "\nso it may be fewer). *inputs alone*: 17 times the inputs, an earlier rule that forgot all else.\n",
         _judged_table(files, rows),
         "## What checks of the variants say\n",
-        f"Each variant in a sandbox of {SANDBOX_MB:,} MB, as `kernelwright tasks import --check` does it. *can be"
-        "\njudged*: nothing makes it unusable. *with doubts*: of these, those whose passing is weak evidence.\n",
+        f"Each variant in a sandbox of {SANDBOX_MB:,} MB, as `kernelwright tasks import --check` does it, two at once."
+        "\n*can be judged*: nothing makes it unusable. *with doubts*: of these, those whose passing is weak evidence."
+        f"\nReferees: {', '.join(_referees(rows)) or 'none'}.\n",
         _checks_table(files, rows),
         _found_by_checks(rows),
         "## Why the rest is not imported, or does not fit\n",
@@ -210,6 +214,10 @@ def _judged_table(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str,
         counts = (alone, *(sum(_has_room(row[when]) for row in found) for when in ("before", "after")))
         lines.append(f"| {kind or '**all**'} | {len(found)} | {' | '.join(map(str, counts))} |")
     return "\n".join(lines) + "\n"
+
+
+def _referees(rows: dict[str, Row]) -> list[str]:
+    return sorted({f"`{row['check']['harness'][:12]}`" for row in rows.values() if "check" in row})
 
 
 def _checks_table(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row]) -> str:
