@@ -230,6 +230,8 @@ class Runner:
             The answer as a message, or already encoded.
         """
         tensors = [self.tensor_at(row) for row in read_rows(message["tensors"])]
+        if self.kept:
+            self.kept[-1] = _memory_of(self.kept[-1])
         with torch.no_grad():
             go, inputs = self.wait_for_go(message["spec"], tensors)
             if go.keep < KEEP_ALL:
@@ -367,6 +369,18 @@ def _without_own_frames(told: traceback.TracebackException) -> traceback.Traceba
             each.stack = traceback.StackSummary.from_list(foreign)
         left += [earlier for earlier in (each.__cause__, each.__context__) if earlier is not None]
     return told
+
+
+def _memory_of(value: Any) -> Any:
+    """Other tensors in the memory of a value's, which hold it in place of the value.
+
+    So a caller does who keeps a view of what it was given, or an array of NumPy's, and lets the tensor itself go.
+    """
+    if type(value) is torch.Tensor:
+        return value.detach()
+    if type(value) is dict:
+        value = list(value.values())
+    return [_memory_of(each) for each in value] if type(value) in (list, tuple) else value
 
 
 def failure(error: BaseException) -> framing.Message:

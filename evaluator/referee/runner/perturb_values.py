@@ -285,13 +285,17 @@ def tied(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def with_large_ends(value: torch.Tensor) -> torch.Tensor:
     """Make the last elements along each dimension large, so that a sum that leaves them out is clearly wrong.
 
-    The factors of the dimensions multiply, so that the last elements stand out in sums over any dimension.
+    The factors of the dimensions multiply, so that the last elements stand out in sums over any dimension. The very
+    last is larger than all others, and positive for the reason that `with_an_outlier` has.
     """
     factor = torch.ones(value.shape, dtype=value.dtype)
     for dim, size in enumerate(value.shape):
         if size > 1:
             factor.select(dim, -1).mul_(2.0**2 if value.dtype == torch.float16 else 2.0**10)
-    return value * factor
+    found = value * factor
+    if bool((value > 0).any()):
+        found[(-1,) * value.dim()].abs_()
+    return found
 
 
 def with_low_bits(value: torch.Tensor) -> torch.Tensor:
