@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from agents.llm.models import only_builtin
 from agents.protocols import Event
 from db.jobs import batches, job_queue, jobs
-from db.records import JobRecord, JobStatus, Owner
+from db.records import RESUMABLE, JobRecord, JobStatus, Owner
 from db.store import Store
 from sandbox.base import SandboxUnavailable
 from service.cancellation import CancelToken
@@ -80,6 +80,18 @@ def optimize(
     return report
 
 
+def check_job_keys(job_id: int, *, limits: Mapping[str, Any] | None = None, settings: Settings, store: Store) -> None:
+    """Check that the models of a job that is to go on here have keys, before anything is changed.
+
+    Raises:
+        NotInStore: there is no such job.
+        ModelUnavailable, KeyUnreadable: there is none for a model whose provider needs one.
+    """
+    job = get_job(store, job_id)
+    if job.kind != "evaluate" and (job.status in RESUMABLE or limits):
+        check_keys(settings_of(job, settings))
+
+
 def resume(
     job_id: int,
     *,
@@ -95,7 +107,6 @@ def resume(
 
     Raises:
         NotInStore, BadRequest: there is no such job, it is done, another process runs it, or a limit cannot be raised.
-        ModelUnavailable, KeyUnreadable: its models have no key here.
         SandboxUnavailable: there is no sandbox to continue in.
     """
     job = get_job(store, job_id)
@@ -170,12 +181,7 @@ def resumed_claim(
         name: what errors call it.
         busy: the error if another process has it.
         limits: larger limits that it gets, by their names in `service.jobs.limits.LIMITS`.
-
-    Raises:
-        ModelUnavailable, KeyUnreadable: its models have no key here.
     """
-    settings = settings_of(job, settings).model_copy(update={"sandbox": settings.sandbox or job.sandbox or None})
-    check_keys(settings)
 
     def claim(session: Session, target: MeasurementTarget, owner: Owner) -> JobRecord:
         if target.options_for(job, any_sandbox=True) is None:
@@ -190,7 +196,7 @@ def resumed_claim(
             raise BadRequest(f"{name}: nothing is left of the total budget of its batch; {more}")
         return jobs.get_job(session, job.id)
 
-    return settings, claim
+    return settings_of(job, settings).model_copy(update={"sandbox": settings.sandbox or job.sandbox or None}), claim
 
 
 def queued_claim(job: JobRecord, settings: Settings) -> tuple[Settings, Claim]:

@@ -113,7 +113,6 @@ def resume_model(
         Conflict: it is done, waits for a worker, or another process works on it.
         BadRequest: it began on another kind of device or with other weights, its weights are not kept any more, or the
             model cannot be used.
-        ModelUnavailable, KeyUnreadable: its models have no key here.
         SandboxUnavailable, Unavailable, Cancelled: as `optimize_model`.
     """
     mark_dead_jobs(store)

@@ -197,6 +197,7 @@ def resume(
     from service.cli.progress import show_progress
     from service.database import open_store
     from service.jobs.limits import given_limits
+    from service.jobs.local import check_job_keys
     from service.jobs.local import resume as run
     from service.settings import load_settings
 
@@ -215,6 +216,7 @@ def resume(
     store = open_store(settings)
     cancel = CancelToken()
     try:
+        check_job_keys(job_id, limits=limits, settings=settings, store=store)
         with cancel_on_signals(cancel), show_progress(f"Going on with job {job_id}") as observe:
             report = run(job_id, limits=limits, settings=settings, store=store, observe=observe, cancel=cancel)
     finally:

@@ -166,7 +166,11 @@ def resume(
     as_json: Json = False,
 ) -> int:
     """Resume a run that was stopped or failed. Nothing is paid for twice."""
+    import contextlib
+
+    from db.errors import NotInStore
     from service.database import opened_store
+    from service.jobs.local import check_job_keys
     from service.settings import load_settings
     from service.whole_models.local import resume_model
 
@@ -176,6 +180,8 @@ def resume(
 
         return resume_model_at_server(run_id, settings, server_flags={"sandbox": sandbox}, state=state, as_json=as_json)
     with opened_store(settings) as store:
+        with contextlib.suppress(NotInStore):  # which is told below, of a run
+            check_job_keys(run_id, settings=settings, store=store)
 
         def run(watching: "Watching", cancel: "CancelToken") -> "ModelReport":
             return resume_model(run_id, settings=settings, store=store, watching=watching, cancel=cancel, state=state)
