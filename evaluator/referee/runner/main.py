@@ -230,12 +230,12 @@ class Runner:
             The answer as a message, or already encoded.
         """
         tensors = [self.tensor_at(row) for row in read_rows(message["tensors"])]
-        if self.kept:
-            self.kept[-1] = _memory_of(self.kept[-1])
         with torch.no_grad():
             go, inputs = self.wait_for_go(message["spec"], tensors)
             if go.keep < KEEP_ALL:
-                del self.kept[: max(0, len(self.kept) - go.keep)]
+                del self.kept[: max(0, len(self.kept) - go.keep)]  # what that takes is the call's
+            elif self.kept:
+                self.kept[-1] = _memory_of(self.kept[-1])
             torch.default_generator.manual_seed(go.seed)
             with self.language.foreign_code():
                 value = self.called(*inputs)
