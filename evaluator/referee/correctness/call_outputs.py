@@ -50,56 +50,52 @@ def read(handle: RunnerHandle, call: Call, inputs: InputSet) -> Answer:
     return Answer(call.outputs, values, mutations(handle, call, inputs), contents)
 
 
-def wrong_form(
-    expected: Tree, shared: frozenset[str], handle: RunnerHandle, outputs: Tree, *, unwritten: frozenset[str]
-) -> Wrong | None:
-    """What is wrong with the form or the place of outputs; None if nothing is. No value is judged.
+@dataclass(frozen=True)
+class Form:
+    """The form and the place of the reference's outputs, which those of a candidate must have.
 
-    Args:
-        expected: the reference's outputs.
-        shared: the paths of the outputs that may lie in the input buffer.
-        unwritten: the paths of those that may have memory that nobody has written.
-        handle: the candidate's runner.
-        outputs: the candidate's outputs.
+    Attributes:
+        tree: the outputs.
+        shared: the paths of those that lie in the memory of the inputs.
+        unwritten: the paths of those with memory that reads as something although nobody has written it.
+    """
+
+    tree: Tree
+    shared: frozenset[str] = frozenset()
+    unwritten: frozenset[str] = frozenset()
+
+    def wrong(self, handle: RunnerHandle, outputs: Tree) -> Wrong | None:
+        """What is wrong with the form or the place of a candidate's outputs; None if nothing is. No value is judged.
+
+        Raises:
+            RunnerFailed: the runner is gone.
+        """
+        wrong = accuracy.compare_form(self.tree, outputs)
+        if wrong is not None:
+            return wrong
+        rows, found = _places(handle, outputs)
+        have = _form(outputs, rows, found)
+        for path in sorted(have.shared - self.shared):
+            text = f"output{path} lies in the memory of the inputs; the reference returns memory of its own"
+            return Wrong("layout", text)
+        for path in sorted(have.unwritten - self.unwritten):
+            text = "had memory that nobody had written when the call ended; whoever reads it first does that work"
+            return Wrong("layout", f"output{path} {text}: write all of it in the call")
+        if found.folded:
+            return Wrong("layout", "the same memory is mapped at several places of the outputs")
+        if pair := kept_apart(tensors_of(self.tree), rows):
+            first, second = pair
+            return Wrong("layout", f"output{first} and output{second} share memory; the reference returns them apart")
+        return None
+
+
+def form_of(handle: RunnerHandle, outputs: Tree) -> Form:
+    """The form of outputs, and where they lie.
 
     Raises:
         RunnerFailed: the runner is gone.
     """
-    wrong = accuracy.compare_form(expected, outputs)
-    if wrong is not None:
-        return wrong
-    rows, found = _places(handle, outputs)
-    for path in sorted(_inside(rows, found) - shared):
-        text = f"output{path} lies in the memory of the inputs; the reference returns memory of its own"
-        return Wrong("layout", text)
-    for path in sorted({path for number, path in enumerate(rows) if number in found.unwritten} - unwritten):
-        text = "had memory that nobody had written when the call ended; whoever reads it first does that work"
-        return Wrong("layout", f"output{path} {text}: write all of it in the call")
-    if found.folded:
-        return Wrong("layout", "the same memory is mapped at several places of the outputs")
-    if pair := kept_apart(tensors_of(expected), rows):
-        first, second = pair
-        return Wrong("layout", f"output{first} and output{second} share memory; the reference returns them apart")
-    return None
-
-
-def shared_outputs(handle: RunnerHandle, outputs: Tree) -> frozenset[str]:
-    """The outputs that lie in the memory of the inputs.
-
-    Raises:
-        RunnerFailed: the runner is gone.
-    """
-    return _inside(*_places(handle, outputs))
-
-
-def unwritten_outputs(handle: RunnerHandle, outputs: Tree) -> frozenset[str]:
-    """The outputs with memory that reads as something although nobody has written it.
-
-    Raises:
-        RunnerFailed: the runner is gone.
-    """
-    rows, found = _places(handle, outputs)
-    return frozenset(path for number, path in enumerate(rows) if number in found.unwritten)
+    return _form(outputs, *_places(handle, outputs))
 
 
 def lie_alone(handle: RunnerHandle, outputs: Tree) -> bool:
@@ -121,8 +117,9 @@ def _places(handle: RunnerHandle, outputs: Tree) -> tuple[dict[str, TensorRow], 
     return rows, handle.places(list(rows.values()))
 
 
-def _inside(rows: dict[str, TensorRow], found: Places) -> frozenset[str]:
-    return frozenset(path for path, shared in zip(rows, found.in_input_buffer, strict=True) if shared)
+def _form(outputs: Tree, rows: dict[str, TensorRow], found: Places) -> Form:
+    shared = frozenset(path for path, inside in zip(rows, found.in_input_buffer, strict=True) if inside)
+    return Form(outputs, shared, frozenset(path for number, path in enumerate(rows) if number in found.unwritten))
 
 
 def mutations(handle: RunnerHandle, call: Call, inputs: InputSet) -> dict[int, torch.Tensor]:

@@ -349,7 +349,8 @@ class Examination:
             )
             self._see_unchanged(self.earlier)
             rows = call_outputs.tensors_of(call.outputs)
-            shared = self.evidence.shared
+            assert self.evidence.form is not None
+            shared = self.evidence.form.shared
             self.earlier.append(
                 [(row, call_outputs.digest(self.candidate, row)) for path, row in rows.items() if path not in shared]
             )
@@ -460,7 +461,7 @@ class Examination:
             if reason:
                 return None, reason
         try:
-            want = ask_reference(self.pool, self.reference, inputs, evidence, first=evidence.expected is None)
+            want = ask_reference(self.pool, self.reference, inputs, evidence, first=evidence.form is None)
         except Finding as finding:
             owned = family.startswith((input_families.GENERATED, input_families.GROUP))
             if owned or finding.code is not None or self.reference.has_ended:
@@ -522,7 +523,7 @@ class Examination:
             worst: Comparison | None = None
             answers: list[Answer] = []
             for each in call.each:
-                wrong = want.wrong_form(candidate, each.outputs)
+                wrong = want.form.wrong(candidate, each.outputs)
                 if wrong is not None:
                     refuse(family + each.where, wrong, self.evidence)
                 answer = call_outputs.read(candidate, each, inputs)
@@ -542,7 +543,7 @@ class Examination:
                 self._see_unchanged(self.earlier[-_KEPT_CALLS:])
                 # An output that lies in the memory of the inputs changes with the inputs, so it is not kept.
                 rows = call_outputs.tensors_of(call.outputs)
-                own = [(row, answers[0].contents[path]) for path, row in rows.items() if path not in want.shared]
+                own = [(row, answers[0].contents[path]) for path, row in rows.items() if path not in want.form.shared]
                 self.earlier.append(own)
                 most = max(_KEPT_CALLS, int(self.pool.memory_bytes * _KEPT_SHARE) // max(1, self.evidence.output_bytes))
                 del self.earlier[:-most]
@@ -553,7 +554,7 @@ class Examination:
         """In which of the device's settings a call is right, and in which wrong: `right at vlen 512, wrong at ...`."""
         found: dict[str, list[str]] = {"right": [], "wrong": []}
         for each in call.each:
-            wrong = want.wrong_form(self.candidate, each.outputs)
+            wrong = want.form.wrong(self.candidate, each.outputs)
             try:
                 if wrong is None:
                     answer = call_outputs.read(self.candidate, each, inputs)
@@ -598,7 +599,7 @@ def _chosen_groups(count: int, own: int | None, seed: int) -> list[int]:
 
 
 def _kernelbench(candidate: RunnerHandle, call: Call, want: Expected) -> bool:
-    if accuracy.compare_form(want.tree, call.outputs) is not None:
+    if accuracy.compare_form(want.form.tree, call.outputs) is not None:
         return False
     have = flatten(call.outputs)
     return all(accuracy.kernelbench(value_of(candidate, have[path]), value) for path, value in want.values.items())

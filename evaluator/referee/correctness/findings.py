@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..isolation.handle import RunnerHandle
 from ..protocol.tensors import TensorRow, Tree
 from ..protocol.traits import EPSILON
-from . import accuracy, call_outputs
-from .accuracy import Allowance, Comparison, Wrong, flatten
+from . import accuracy
+from .accuracy import Allowance, Comparison, flatten
+from .call_outputs import Form
 from .state_check import Names
 from .tolerances import Tolerances
 
@@ -23,7 +23,7 @@ class Evidence:
     worst_severity: float = -1.0
     allowances: dict[str, Allowance] = field(default_factory=dict)
     mutated: set[int] = field(default_factory=set)  # inputs that the reference itself changes
-    expected: Tree | None = None
+    form: Form | None = None  # of the reference's outputs, once it has been asked
     output_bytes: int = 0
     oracle_note: str = ""
     tolerances: Tolerances = field(default_factory=Tolerances)
@@ -31,8 +31,6 @@ class Evidence:
     kernelbench: list[bool] = field(default_factory=list)  # for each input set: whether that rule accepts it
     no_oracle: set[str] = field(default_factory=set)  # outputs for which the float64 run gives another result
     overwrites: bool = False  # whether outputs are overwritten after reading; not if the reference reads its own again
-    shared: frozenset[str] = frozenset()  # outputs that the reference has in the memory of its inputs
-    unwritten: frozenset[str] = frozenset()  # outputs of the reference's with memory that it has not written
     numbers: set[str] = field(default_factory=set)  # outputs that are Python floats
     may_turn_negative: bool = False  # whether a generated input holds no negative number and is no mask
     always_same: bool = False  # whether an input tensor is the same under two seeds
@@ -53,11 +51,6 @@ class Evidence:
         narrowest = max(widest, self.tolerances.traits.narrowest or widest, key=lambda dtype: EPSILON[dtype])
         return replace(self.tolerances, traits=replace(self.tolerances.traits, narrowest=narrowest))
 
-    def wrong_form(self, handle: RunnerHandle, outputs: Tree) -> Wrong | None:
-        """See `call_outputs.wrong_form`. The reference has been asked by now."""
-        assert self.expected is not None
-        return call_outputs.wrong_form(self.expected, self.shared, handle, outputs, unwritten=self.unwritten)
-
     def add(self, check: dict[str, Any], severity: float) -> None:
         """Record one check."""
         self.checks.append(check)
@@ -66,7 +59,7 @@ class Evidence:
 
     def to_json(self) -> dict[str, Any]:
         """The `correctness` object of an evaluation."""
-        leaves = flatten(self.expected).values() if self.expected is not None else ()
+        leaves = flatten(self.form.tree).values() if self.form is not None else ()
         dtypes = [leaf.dtype for leaf in leaves if isinstance(leaf, TensorRow)]
         return {
             "checks": self.checks,

@@ -316,7 +316,7 @@ class _Trial:
                 timeout_s = min(CALL_S, self.pool.request.call_timeout_s)
                 call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
                 for each in call.each:
-                    wrong = want.wrong_form(candidate, each.outputs)
+                    wrong = want.form.wrong(candidate, each.outputs)
                     if wrong is not None:
                         return WRONG, wrong.message[:200]
                     answer = call_outputs.read(candidate, each, inputs)

@@ -16,8 +16,8 @@ from ..protocol.framing import Message
 from ..protocol.tensors import TensorRow, Tree, bytes_needed
 from ..protocol.traits import Traits
 from . import accuracy, call_outputs
-from .accuracy import Allowance, Wrong, flatten
-from .call_outputs import input_path, value_of
+from .accuracy import Allowance, flatten
+from .call_outputs import Form, input_path, value_of
 from .error_norms import Own, own_error
 from .findings import Evidence
 from .layout import overlap
@@ -27,17 +27,11 @@ from .layout import overlap
 class Expected:
     """The reference's and the oracle's outputs on one set of inputs."""
 
-    tree: Tree
+    form: Form
     values: dict[str, torch.Tensor]
     inputs_after: dict[int, torch.Tensor]  # the inputs that the reference changes, after the call, by number
     oracle: dict[str, torch.Tensor]  # float64 outputs by path, and changed inputs by `input_path`
     own: dict[str, Own]  # the reference's own errors, by the same paths
-    shared: frozenset[str] = frozenset()  # outputs that lie in the memory of the inputs
-    unwritten: frozenset[str] = frozenset()  # outputs with memory that nobody has written
-
-    def wrong_form(self, handle: RunnerHandle, outputs: Tree) -> Wrong | None:
-        """See `call_outputs.wrong_form`."""
-        return call_outputs.wrong_form(self.tree, self.shared, handle, outputs, unwritten=self.unwritten)
 
     def judged(self) -> dict[str, torch.Tensor]:
         """The values that a candidate is compared with, by path: outputs, and inputs that the reference changes."""
@@ -65,17 +59,15 @@ def ask_reference(
         answer = call_outputs.read(reference, call, inputs)
         values = answer.values
         after = {index: tensor(inputs.tree.tensors[index], content) for index, content in answer.changed.items()}
-        shared = call_outputs.shared_outputs(reference, call.outputs)
-        unwritten = call_outputs.unwritten_outputs(reference, call.outputs)
+        form = call_outputs.form_of(reference, call.outputs)
         if first:
-            evidence.expected = call.outputs
+            evidence.form = form
             evidence.output_bytes = pool.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
             evidence.mutated = set(after)
-            evidence.shared, evidence.unwritten = shared, unwritten
             evidence.numbers = {path for path, leaf in flatten(call.outputs).items() if isinstance(leaf, float)}
             again = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
             _agrees_with_itself(again, reference, values)
-            evidence.overwrites = _forgets_its_outputs(pool, reference, inputs, values, shared)
+            evidence.overwrites = _forgets_its_outputs(pool, reference, inputs, values, form.shared)
     except RunnerFailed as failure:
         raise of_task(failure, doing="its forward pass") from None
     judged = values | {input_path(index): value for index, value in after.items()}
@@ -102,7 +94,7 @@ def ask_reference(
         if own_error(judged[path], wide[path]).distance > oracle_limit(path, judged[path], evidence):
             del wide[path]
     own = {path: own_error(value, wide.get(path)) for path, value in judged.items() if accuracy.is_rounded(value)}
-    return Expected(call.outputs, values, after, wide, own, shared, unwritten)
+    return Expected(form, values, after, wide, own)
 
 
 def _has_nan(values: dict[str, torch.Tensor]) -> bool:
@@ -270,13 +262,13 @@ def takes_as_generated(pool: RunnerPool, reference: RunnerHandle, inputs: InputS
     Raises:
         Finding: the reference's process is gone.
     """
-    assert evidence.expected is not None
+    assert evidence.form is not None
     if bytes_needed(inputs.tree) > pool.input_bytes:
         return False
     timeout_s = max(60.0, pool.request.call_timeout_s)
     try:
         call = reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
-        if evidence.wrong_form(reference, call.outputs) is not None:
+        if evidence.form.wrong(reference, call.outputs) is not None:
             return False
         answer = call_outputs.read(reference, call, inputs)
         pool.release(reference)

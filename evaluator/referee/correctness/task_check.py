@@ -55,12 +55,12 @@ def _inspect(
     evidence = Evidence()
     sets = [input_supply.make_inputs(pool, reference) for _ in range(2)]
     want = [
-        replace(ask_reference(pool, reference, inputs, evidence, first=not evidence.expected), oracle={})
+        replace(ask_reference(pool, reference, inputs, evidence, first=evidence.form is None), oracle={})
         for inputs in sets
     ]
     facts["inputs"] = [_describe(row) for row in sets[0].tree.tensors]
     facts["outputs"] = [
-        _describe(row) if isinstance(row, TensorRow) else str(row) for row in flatten(want[0].tree).values()
+        _describe(row) if isinstance(row, TensorRow) else str(row) for row in flatten(want[0].form.tree).values()
     ]
     facts["parameters"] = [_describe(row) for row in (pool.state[0].tensors if pool.state else ())]
     if evidence.oracle_note:

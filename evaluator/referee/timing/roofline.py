@@ -154,7 +154,7 @@ def judge(work: Work, peaks: Peaks, times_s: Mapping[str, float]) -> Found:
 
 def _work_of(pool: RunnerPool, reference: RunnerHandle, inputs: InputSet, evidence: Evidence) -> Work:
     state = pool.state[0].tensors if pool.state else ()
-    outputs = evidence.expected.tensors if evidence.expected is not None else ()
+    outputs = evidence.form.tree.tensors if evidence.form is not None else ()
     counted = count_work(reference, inputs) or CountedWork()
     input_bytes = min(counted.input_bytes, inputs.nbytes)
     state_bytes = min(counted.state_bytes, sum(row.span_bytes for row in state))
@@ -180,7 +180,7 @@ def _written(pool: RunnerPool, reference: RunnerHandle, inputs: InputSet) -> int
             reference.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s, keep=KEEP_ALL).outputs
             for _ in range(2)
         )
-        shared = call_outputs.shared_outputs(reference, second)
+        shared = call_outputs.form_of(reference, second).shared
     except RunnerFailed as failure:
         raise of_task(failure, doing="its forward pass") from None
     before = {row.place for row in first.tensors}

@@ -73,12 +73,12 @@ class Output:
             Finding: the outputs have another form, or lie where they may not, or an input was changed.
             RunnerFailed: its memory cannot be read.
         """
-        assert evidence.expected is not None and handle.input_buffer is not None
+        assert evidence.form is not None and handle.input_buffer is not None
         self._evidence, self._variant, self._handle, self._call, self._rng = evidence, variant, handle, call, rng
         self._values: Values | None = None
         if variant in OTHERS:
-            call_outputs.shared_outputs(handle, call.outputs)
-        elif wrong := evidence.wrong_form(handle, call.outputs):
+            call_outputs.form_of(handle, call.outputs)
+        elif wrong := evidence.form.wrong(handle, call.outputs):
             raise Finding("wrong_output", f"{wrong.message} (in a timed call)", wrong.code)
         self._inputs_after: Values = {}
         for index, (row, content) in enumerate(zip(call.placed.tensors, inputs.contents, strict=True)):
@@ -123,8 +123,9 @@ class Output:
         evidence = self._evidence
         if not evidence.overwrites:
             return
+        assert evidence.form is not None
         try:
-            call_outputs.overwrite(self._handle, self._call.outputs, evidence.shared, self._rng)
+            call_outputs.overwrite(self._handle, self._call.outputs, evidence.form.shared, self._rng)
         except RunnerFailed as failure:
             if self._variant != "candidate" or failure.kind != "unreadable":
                 raise
@@ -200,7 +201,7 @@ class SpotCheck:
             Finding: the outputs have another form, or lie where they may not.
             RunnerFailed: its memory cannot be read.
         """
-        wrong = self.want.wrong_form(handle, call.outputs)
+        wrong = self.want.form.wrong(handle, call.outputs)
         if wrong is not None:
             refuse(self.family + _WHERE, wrong, evidence)
         self.answer = call_outputs.read(handle, call, self.inputs)

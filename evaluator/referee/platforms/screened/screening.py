@@ -152,7 +152,7 @@ def _is_right(
         want = ask_reference(pool, reference, inputs, evidence, first=False)
         timeout_s = pool.request.call_timeout_s
         call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
-        if want.wrong_form(candidate, call.outputs) is not None:
+        if want.form.wrong(candidate, call.outputs) is not None:
             return False
         answer = call_outputs.read(candidate, call, inputs)
         judge(input_families.GENERATED, answer, want, inputs, replace(evidence, checks=[]))
@@ -230,7 +230,7 @@ def _proven(seen: Observed, candidate: RunnerHandle, inputs: InputSet, want: Exp
     """
     if seen.facts["error"]:
         return str(seen.facts["error"])
-    if (wrong := want.wrong_form(candidate, seen.outputs)) is not None:
+    if (wrong := want.form.wrong(candidate, seen.outputs)) is not None:
         return f"the outputs of the recorded call have another form: {wrong.message}"
     for order in ORDERS:
         if order not in seen.held:
