@@ -107,7 +107,7 @@ def _measured(
 
 def _checked(
     asked_for: Sequence[Task], rows: dict[str, Row], limit: Limit, at_once: int, sandbox_name: str | None
-) -> Iterator[Task]:
+) -> Iterator[None]:
     """Check the variants of which nothing is known that lasts, and put what is found into their rows, one by one."""
     settings = load_settings(sandbox=sandbox_name, memory_mb=SANDBOX_MB)
     effort = replace(CHECK_EFFORT, memory_mb=settings.memory_mb)
@@ -125,7 +125,7 @@ def _checked(
             rows[task.id]["check"] = {"harness": harness} | {
                 name: value for name, value in found.to_json().items() if name in _KEPT_OF_CHECK
             }
-            yield task
+            yield
 
 
 def _is_open(check: Row | None) -> bool:
@@ -166,7 +166,7 @@ def _page(files: Sequence[tuple[str, Path, ClonedFile]], rows: dict[str, Row], l
         "\nso it may be fewer). *inputs alone*: 17 times the inputs, an earlier rule that forgot all else.\n",
         _judged_table(files, rows),
         "## What checks of the variants say\n",
-        f"Each variant in a sandbox of {SANDBOX_MB:,} MB, as `kernelwright tasks import --check` does it, two at once."
+        f"Each variant in a sandbox of {SANDBOX_MB:,} MB, as `kernelwright tasks import --check` does it."
         "\n*can be judged*: nothing makes it unusable. *with doubts*: of these, those whose passing is weak evidence."
         f"\nReferees: {', '.join(_referees(rows)) or 'none'}.\n",
         _checks_table(files, rows),

@@ -1,4 +1,7 @@
-"""Types of parameters with their bounds, so that no value reaches the store that the store cannot hold."""
+"""Types of parameters with their bounds, so that no value reaches the store that the store cannot hold.
+
+What an address has no parameter for is refused.
+"""
 
 from typing import Annotated
 
@@ -48,11 +51,13 @@ Reason = Annotated[
 
 
 async def refuse_unknown(request: Request) -> None:
-    """Refuse parameters after the `?` that the address does not have: a filter that is misspelt would select nothing.
+    """Refuse parameters after the `?` that the address does not have: a misspelt filter would leave nothing out.
 
     Raises:
         RequestValidationError: there is one.
     """
+    if not request.query_params:
+        return
     names = sorted(_names(request.scope["route"].dependant))
     there_is = f"there is: {', '.join(names)}" if names else "this address has none"
     unknown = [name for name in request.query_params if name not in names]

@@ -34,7 +34,7 @@ CEILINGS = {"float64": 1e-12, "float32": 5e-5}
 # Equal terms all round the same way, so the error of a sum grows with the terms of one accumulator, not their square
 # root: by about eps / 8 a term, in each output alike (the root mean square may be half a floor). The floor covers 5,000
 # terms in each accumulator, which is 65,536 in 16 of them, and is a third of TF32's rounding. Families with
-# repeated values get it. Other families tell of narrower types.
+# repeated values get it. They do not have to tell narrower types, which the others do.
 EQUAL_TERMS = {"float64": 3e-13, "float32": 1.6e-4}
 
 # If the reference's distance from the float64 run exceeds this share of the output (root mean squares), the float64 run

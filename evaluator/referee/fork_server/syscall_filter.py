@@ -56,8 +56,8 @@ class _Program(ctypes.Structure):
 def refuse_work_while_stopped() -> bool:
     """Have this process and all that it starts be told that the kernel lacks these calls (ENOSYS).
 
-    Calls of other ABIs (32-bit programs, x32) are refused as well, because their numbers differ. The process must not
-    be able to gain privileges (PR_SET_NO_NEW_PRIVS).
+    It lacks other families of sockets, too (EAFNOSUPPORT). Calls of other ABIs (32-bit programs, x32) are refused as
+    well, because their numbers differ. The process must not be able to gain privileges (PR_SET_NO_NEW_PRIVS).
 
     Returns:
         Whether the kernel took the filter.

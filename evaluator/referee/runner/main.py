@@ -235,7 +235,8 @@ class Runner:
             if go.keep < KEEP_ALL:
                 del self.kept[: max(0, len(self.kept) - go.keep)]  # what that takes is the call's
             elif self.kept:
-                self.kept[-1] = _memory_of(self.kept[-1])
+                # Only the memory, as a caller holds it who keeps a view or an array and lets the tensor go.
+                self.kept[-1] = [each.detach() for each in model_state.tensors_in(self.kept[-1])]
             torch.default_generator.manual_seed(go.seed)
             with self.language.foreign_code():
                 value = self.called(*inputs)
@@ -369,18 +370,6 @@ def _without_own_frames(told: traceback.TracebackException) -> traceback.Traceba
             each.stack = traceback.StackSummary.from_list(foreign)
         left += [earlier for earlier in (each.__cause__, each.__context__) if earlier is not None]
     return told
-
-
-def _memory_of(value: Any) -> Any:
-    """Other tensors in the memory of a value's, which hold it in place of the value.
-
-    So a caller does who keeps a view of what it was given, or an array of NumPy's, and lets the tensor itself go.
-    """
-    if type(value) is torch.Tensor:
-        return value.detach()
-    if type(value) is dict:
-        value = list(value.values())
-    return [_memory_of(each) for each in value] if type(value) in (list, tuple) else value
 
 
 def failure(error: BaseException) -> framing.Message:

@@ -1,5 +1,6 @@
 """`kernelwright model` and `kernelwright models`: whole models."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -166,8 +167,6 @@ def resume(
     as_json: Json = False,
 ) -> int:
     """Resume a run that was stopped or failed. Nothing is paid for twice."""
-    import contextlib
-
     from db.errors import NotInStore
     from service.database import opened_store
     from service.jobs.local import check_job_keys
