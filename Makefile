@@ -27,7 +27,7 @@ help:
 
 setup: .venv/.installed
 
-.venv/.installed: pyproject.toml constraints.txt
+.venv/.installed: pyproject.toml constraints.txt $(wildcard evaluator/referee/runner/native/*)
 	@if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
 	    echo "setup: $(PYTHON) is missing or older than 3.11; install one and name it: make setup PYTHON=python3.12" >&2; exit 2
 	fi
@@ -53,6 +53,8 @@ setup: .venv/.installed
 	"$${pip[@]}" -e '.[process]' -r .venv/dev.txt
 	echo "setup: compiling torch's headers once, so that torch.compile starts quickly (20 s)"
 	$(BIN)/python -m sandbox.warm evaluator/platforms/cpu/image/inductor_cache.py >/dev/null
+	echo "setup: compiling the loop of timed calls (15 s)"
+	$(BIN)/python evaluator/referee/runner/native/prepare.py
 	touch $@
 	echo "setup: done"
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..protocol import framing
 from ..protocol.baselines import PACKAGES, PACKAGES_GROUP
+from ..runner import call_loop
 from ..runner.main import Runner
 from ..runner.platforms.load import load_imports, load_runner_platform
 from . import imports, syscall_filter
@@ -43,6 +44,7 @@ def serve(sock: socket.socket, platform: str, *, compiler: bool = False) -> None
     """
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     load_runner_platform(platform)  # for its imports: once, not in each runner
+    loop = call_loop.load()
     if compiler:
         select.select([sock], [], [], _WANTED_S)
         imports.import_compiler(platform)
@@ -66,7 +68,7 @@ def serve(sock: socket.socket, platform: str, *, compiler: bool = False) -> None
                 pid, problem = -1, str(error)
             if pid == 0:
                 sock.close()
-                _become_runner(socket.socket(fileno=fds[0]), fds[1], message, platform)
+                _become_runner(socket.socket(fileno=fds[0]), fds[1], message, platform, loop)
             if not problem:
                 runners[pid] = None
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
@@ -137,7 +139,9 @@ def _signal_all(uid: int, number: int) -> bool:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
 
-def _become_runner(sock: socket.socket, log: int, message: framing.Message, platform: str) -> None:
+def _become_runner(
+    sock: socket.socket, log: int, message: framing.Message, platform: str, loop: call_loop.CallLoop | None
+) -> None:
     """Set up this fresh child as a runner, serve, and never return."""
     status = 1
     try:
@@ -176,7 +180,7 @@ def _become_runner(sock: socket.socket, log: int, message: framing.Message, plat
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        Runner(sock, built, load_runner_platform(platform)).serve()
+        Runner(sock, built, load_runner_platform(platform), loop).serve()
         status = 0
     except BaseException:
         traceback.print_exc()  # into the runner's log, which the referee quotes

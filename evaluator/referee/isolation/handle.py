@@ -444,15 +444,6 @@ class RunnerHandle:
         return reply
 
     @names_role
-    def handover_s(self) -> float:
-        """Measure the seconds of an exchange that does no work. The overhead of a timed call is more than this.
-
-        Raises:
-            RunnerFailed: the runner died, failed or sent a forged answer.
-        """
-        return self.exchange({"op": "release"}, timeout_s=60)[1].seconds
-
-    @names_role
     def attach(self, input_buffer: InputBuffer) -> float:
         """Share an input buffer with the runner, in place of the one before, which is closed.
 

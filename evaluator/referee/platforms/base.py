@@ -220,8 +220,8 @@ class Platform(Protocol):
         """Learn the model's parameters and buffers, by the reference's names."""
         ...
 
-    def handover_s(self, handle: "RunnerHandle") -> float:
-        """What a call's clock holds besides the model's work.
+    def handover_s(self, handle: "RunnerHandle", inputs: InputSet) -> float:
+        """What the clock of a call on these inputs holds besides the model's work; the runner is eager's.
 
         Raises:
             RunnerFailed: the runner died, failed or lied.

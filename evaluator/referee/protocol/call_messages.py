@@ -32,7 +32,8 @@ _HEAD = struct.Struct("!BBH")
 _TENSOR = struct.Struct("!QBB")
 _KINDS = ("tensor", "tuple", "list")
 _NAMES = tuple(DTYPES)
-_CODES = {dtype: code for code, dtype in enumerate(DTYPES.values())}
+CODES = {dtype: code for code, dtype in enumerate(DTYPES.values())}
+"""The number that stands for each dtype in an answer."""
 _MOST = 0xFFFF
 
 
@@ -97,10 +98,10 @@ def pack(value: Any) -> bytes | None:
     for tensor in tensors:
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or not tensor.is_cpu:
             return None
-        if base.is_conj(tensor) or base.is_neg(tensor) or tensor.dtype not in _CODES:
+        if base.is_conj(tensor) or base.is_neg(tensor) or tensor.dtype not in CODES:
             return None
         dims = base.dim(tensor)
-        parts.append(_TENSOR.pack(base.data_ptr(tensor), _CODES[tensor.dtype], dims))
+        parts.append(_TENSOR.pack(base.data_ptr(tensor), CODES[tensor.dtype], dims))
         parts.append(struct.pack(f"!{2 * dims}q", *base.size(tensor), *base.stride(tensor)))
     return b"".join(parts) or None
 

@@ -35,13 +35,18 @@ def encoded(message: Message) -> bytes:
     return json.dumps(message).encode()
 
 
+def framed(body: bytes) -> bytes:
+    """A body as it is sent: after its length."""
+    return _LENGTH.pack(len(body)) + body
+
+
 def send_body(sock: socket.socket, body: bytes) -> None:
     """Send a message that has been encoded already.
 
     Raises:
         OSError: the other side is gone.
     """
-    sock.sendall(_LENGTH.pack(len(body)) + body)
+    sock.sendall(framed(body))
 
 
 def receive(sock: socket.socket) -> Message:
@@ -56,8 +61,10 @@ def receive(sock: socket.socket) -> Message:
     return parse(_read(sock, length, None))
 
 
-def receive_last(sock: socket.socket, *, deadline: float | None = None) -> bytes:
+def receive_last(sock: socket.socket, *, read: bytes | None = None, deadline: float | None = None) -> bytes:
     """Read one whole message that the other side sends nothing after, without parsing it.
+
+    `read` are its first bytes, if somebody has read them.
 
     One system call reads a short one. `receive` makes two, and would make six where the socket has a timeout, under the
     clock of a call.
@@ -66,7 +73,7 @@ def receive_last(sock: socket.socket, *, deadline: float | None = None) -> bytes
         WireError: the connection closed, the message is too long, or more follows.
         TimeoutError: the deadline passed. A message of which nothing has arrived is waited for without one.
     """
-    data = os.read(sock.fileno(), _AT_ONCE)
+    data = os.read(sock.fileno(), _AT_ONCE) if read is None else read
     if not data:
         raise WireError("connection closed")
     if len(data) < _LENGTH.size:

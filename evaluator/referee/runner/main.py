@@ -25,6 +25,7 @@ from ..protocol.call_messages import KEEP_ALL, Go
 from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import Tree, TreeError, build, decode, encode, read_rows, view
 from . import baselines, build_files, model_state, oracle, perturb
+from .call_loop import CallLoop
 from .platforms.base import RunnerPlatform
 from .platforms.load import load_runner_platform
 
@@ -41,14 +42,19 @@ class _Closed(BaseException):
     """The referee has closed the connection."""
 
 
-Commands = dict[str, Callable[[framing.Message], framing.Message | bytes]]
+Commands = dict[str, Callable[[framing.Message], framing.Message | bytes | None]]
+
+_READY = framing.framed(framing.encoded({"ok": True}))
 
 
 class Runner:
     """One runner: the module that it loaded, its model, and the outputs that it must keep alive."""
 
-    def __init__(self, sock: socket.socket, built: Path, platform: RunnerPlatform) -> None:
+    def __init__(
+        self, sock: socket.socket, built: Path, platform: RunnerPlatform, loop: CallLoop | None = None
+    ) -> None:
         self.sock = sock
+        self.loop = loop
         self.platform = platform
         self.language = platform  # whose kernels the foreign code holds: another's only if one is the reference
         self.built = built  # the folder in which torch.compile and load_inline build
@@ -80,6 +86,7 @@ class Runner:
             "discard": self.discard,
             "work": self.work,
             "wrap": self.wrap,
+            "idle": self.idle,
             "settle": self.settle,
             "give_way": self.give_way,
             "peaks": self.peaks,
@@ -103,7 +110,7 @@ class Runner:
             else:
                 if isinstance(reply, bytes):
                     framing.send_body(self.sock, reply)
-                else:
+                elif reply is not None:
                     framing.send(self.sock, {"ok": True, **reply})
 
     def attach(self, message: framing.Message) -> framing.Message:
@@ -219,7 +226,7 @@ class Runner:
             "changed": [changed for _, changed in made],
         }
 
-    def call(self, message: framing.Message) -> framing.Message | bytes:
+    def call(self, message: framing.Message) -> framing.Message | bytes | None:
         """Call the model once.
 
         The message holds the places of the input tensors, and how they are nested if all inputs are tensors. The runner
@@ -227,11 +234,20 @@ class Runner:
         change is told with the outputs: if the referee asked for it later, a candidate could compute it off the clock.
 
         Returns:
-            The answer as a message, or already encoded.
+            The answer as a message, or already encoded; None if it has been sent.
         """
         tensors = [self.tensor_at(row) for row in read_rows(message["tensors"])]
         with torch.no_grad():
-            go, inputs = self.wait_for_go(message["spec"], tensors)
+            received = None
+            if self.loop is not None and message["spec"] is not None:
+                arguments = tuple(build(message["spec"], tensors))
+                with self.language.foreign_code():
+                    received = self.loop.call(self.sock.fileno(), _READY, self.called, arguments, self.kept)
+                if received is None:
+                    return None
+                if isinstance(received, tuple):
+                    return self.reveal(received[0])
+            go, inputs = self.wait_for_go(message["spec"], tensors, received)
             if go.keep < KEEP_ALL:
                 del self.kept[: max(0, len(self.kept) - go.keep)]  # what that takes is the call's
             elif self.kept:
@@ -283,6 +299,12 @@ class Runner:
         self.called = baselines.as_baseline(message["baseline"], self.model, Path.cwd())
         return {}
 
+    def idle(self, message: framing.Message) -> framing.Message:
+        """Have calls do nothing, so that it can be seen what they take besides the model; or run the model again."""
+        nothing = torch.zeros(1)
+        self.called = (lambda *_: nothing) if message["idle"] else self.model
+        return {}
+
     def settle(self, _: framing.Message) -> framing.Message:
         """Prepare for timed calls: collect and freeze garbage, and have the platform prepare this thread."""
         self.platform.settle()
@@ -324,18 +346,22 @@ class Runner:
         except framing.WireError:
             raise _Closed from None
 
-    def wait_for_go(self, spec: Any, tensors: list[torch.Tensor]) -> tuple[Go, Any]:
+    def wait_for_go(self, spec: Any, tensors: list[torch.Tensor], received: bytes | None = None) -> tuple[Go, Any]:
         """Say that a call may begin, and wait for the message that starts its clock.
 
-        `spec`: the structure of the inputs; None if the message tells it.
+        Args:
+            spec: the structure of the inputs; None if the message tells it.
+            tensors: those of the inputs.
+            received: what has been received already, after it was said that the call may begin; None if it was not.
 
         Returns:
             The message, and the inputs.
         """
         inputs = None if spec is None else build(spec, tensors)
-        framing.send(self.sock, {"ok": True})
         try:
-            go = Go.unpack(framing.receive_last(self.sock))
+            if received is None:
+                self.sock.sendall(_READY)
+            go = Go.unpack(framing.receive_last(self.sock, read=received))
         except framing.WireError:
             raise _Closed from None
         return go, build(go.spec, tensors) if inputs is None else inputs

@@ -28,7 +28,7 @@ UNACCOUNTED_S = 0.006  # in a process set
 UNACCOUNTED_SHARE = 0.01
 NO_KILLS: Mapping[str, int] = MappingProxyType({})
 SETS_DROPPED = 1  # for what ran out of its turn
-_HANDOVERS = 15
+_HANDOVERS_MIN, _HANDOVERS, _HANDOVERS_FOR_S = 3, 15, 0.1  # per set: at least, at most, and for how long
 FRESH_BYTES = 512 << 20  # of inputs for one round
 
 
@@ -246,8 +246,17 @@ class TimingStage:
                     if not settled:
                         handle.ask({"op": "settle"}, timeout_s=60)
             if name == "eager":  # before the candidate runs in this set
-                handovers = [self.pool.platform.handover_s(handle) for _ in range(_HANDOVERS)]
+                handovers = self._handovers_s(handle)
         return statistics.median(handovers)
+
+    def _handovers_s(self, eager: RunnerHandle) -> list[float]:
+        """Several, on inputs that take turns; fewer where inputs are large."""
+        begun, found = time.perf_counter(), list[float]()
+        while len(found) < _HANDOVERS_MIN or (
+            len(found) < _HANDOVERS and time.perf_counter() - begun < _HANDOVERS_FOR_S
+        ):
+            found.append(self.pool.platform.handover_s(eager, self.warm[len(found) % len(self.warm)]))
+        return found
 
     def _look_at_memory(self, runners: dict[str, RunnerHandle]) -> None:
         """See whether the candidate holds much more than eager.

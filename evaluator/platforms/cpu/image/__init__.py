@@ -4,9 +4,11 @@ from pathlib import Path
 
 from sandbox.image.recipe import ImageRecipe
 
+_NATIVE = Path(__file__).parents[3] / "referee" / "runner" / "native"
 RECIPE = ImageRecipe(
     "cpu",
     Path(__file__).parent,
     files=("requirements.txt", "baselines.txt", "install.sh", "start.sh", "inductor_cache.py", "headers.py"),
     variables=("CPATH", "LD_PRELOAD", "MALLOC_CONF"),
+    folders=(_NATIVE,),
 )

@@ -49,6 +49,9 @@ rm -rf "$warm" /tmp/* /root/.cache
 echo "step: compile torch's headers once for load_inline"
 python3 /mnt/headers.py /opt/kernelwright/include
 
+echo "step: compile the loop of timed calls"
+python3 /mnt/native/prepare.py
+
 echo "step: try it"
 python3 -c 'import einops, numpy, torch; print("torch", torch.__version__, "numpy", numpy.__version__)'
 g++ --version | head -1

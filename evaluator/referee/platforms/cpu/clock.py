@@ -44,6 +44,20 @@ def call(handle: RunnerHandle, request: CallRequest) -> Call:
     return Call(handle.tree_of(reply.get("tree")), turn.seconds, placed, ready_s, threads, used_ns / 1e9, after)
 
 
+def handover_s(handle: RunnerHandle, inputs: InputSet) -> float:
+    """The seconds of a call of a model that does nothing, on inputs that are put into place as before any call.
+
+    Exchanges that follow each other at once take a half of that or less, because the caches hold what they need.
+
+    Raises:
+        RunnerFailed: the runner died, failed or sent a forged answer.
+    """
+    handle.ask({"op": "idle", "idle": True}, timeout_s=60)
+    done = handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=60)
+    handle.ask({"op": "idle", "idle": False}, timeout_s=60)
+    return done.seconds
+
+
 def repeated_call_s(handle: RunnerHandle, inputs: InputSet, *, call_s: float, timeout_s: float) -> float | None:
     """The seconds of a call among calls that follow each other at once, as in a model in steady use.
 

@@ -1,0 +1,1 @@
+"""C++ of a runner, and what compiles it where sandboxes are made."""
