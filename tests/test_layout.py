@@ -233,6 +233,7 @@ MAY_SAY_SO = {
     "evaluator/referee/runner/platforms/hip/words.py": {"cores"},
     "evaluator/referee/runner/platforms/cuda/building.py": {"g++"},
     "evaluator/referee/runner/platforms/cuda/library/prepare.py": {"g++"},
+    "evaluator/referee/runner/native/prepare.py": {"g++"},
     "evaluator/referee/runner/platforms/gpu/machine_code.py": {"cores"},
     "evaluator/referee/runner/platforms/triton/interpreting.py": {
         "core",
@@ -325,7 +326,8 @@ ROOMS = {
         "platforms/screened": ". correctness isolation platforms platforms/cpu pool protocol timing",
         "pool": ". correctness isolation platforms protocol",
         "protocol": "",
-        "runner": "protocol runner/platforms",
+        "runner": "protocol runner/native runner/platforms",
+        "runner/native": "",
         "runner/platforms": "protocol runner runner/platforms/arm64 runner/platforms/cpu runner/platforms/cuda "
         "runner/platforms/emulated runner/platforms/hip runner/platforms/on_gpu runner/platforms/opencl "
         "runner/platforms/riscv runner/platforms/simulated runner/platforms/triton",

@@ -166,8 +166,9 @@ def compare(
         )
         return Comparison(math.inf, 0.0, Wrong("nan", message))
     floor = slack * tolerances.floor(_name(candidate))
-    allowed = MAX_FACTOR * own.max_error + floor * own.scale
-    rms_allowed = RMS_FACTOR * own.rms_error + floor * _rms_share(candidate) * own.rms
+    flushed = slices.flushed(candidate.dtype)
+    allowed = max(MAX_FACTOR * own.max_error + floor * own.scale, flushed)
+    rms_allowed = max(RMS_FACTOR * own.rms_error + floor * _rms_share(candidate) * own.rms, flushed)
     if found.max_error <= allowed and found.rms_error <= rms_allowed:
         if oracle is not None and found.max_error > 0.0 and _by_slices(candidate, oracle, tolerances):
             bad = slices.worst(candidate, reference, oracle, own, slack)

@@ -61,6 +61,14 @@ def judged(value: torch.Tensor, oracle: torch.Tensor, narrowest: str | None) -> 
     return max(EPSILON[_real(oracle)], EPSILON[narrowest or "float64"]) < epsilon
 
 
+def flushed(dtype: torch.dtype) -> float:
+    """An error that counts for nothing, because zero is accepted for a subnormal number.
+
+    There is none in float16, whose small numbers are mostly subnormal.
+    """
+    return 0.0 if dtype == torch.float16 else 4.0 * torch.finfo(dtype).smallest_normal
+
+
 def worst(
     candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor, own: Own, slack: float = 1.0
 ) -> Slice | None:
@@ -69,8 +77,7 @@ def worst(
     if not _suspicious(candidate, oracle, own.scale, share):
         return None
     kind, epsilon = torch.finfo(reference.dtype), EPSILON[_real(reference)]
-    # Zero is accepted for a subnormal number. Not so in float16, whose small numbers are mostly subnormal.
-    tiny = kind.smallest_normal * (2.0**-5 if reference.dtype == torch.float16 else 4.0)
+    tiny = flushed(reference.dtype) or kind.smallest_normal * 2.0**-5
     gross = own.max_error if own.max_error > min(_GROSS[0] * epsilon, _GROSS[1]) * own.scale else 0.0
     found: Slice | None = None
     shape = _squeezed(reference)

@@ -16,6 +16,7 @@ SPARSE = "a few elements changed"
 ROWS, COLUMNS = "some first slices zero or negative", "some last slices zero or negative"
 NEGATIVE = "negative where the generator gives none"
 UP, DOWN = "scaled up", "scaled down"
+FAR = "moved far from zero"
 TIES = "zeros, ties and tiny values"
 ENDS = "large last elements"
 OUTLIER = "one large element"
@@ -23,12 +24,12 @@ LOW_BITS = "low bits that narrower types lose"
 NON_FINITE = "NaN and Inf"
 INTEGERS = "large integers"
 FAMILIES = (
-    GENERATED, OTHER_SEED, SHUFFLED, VARIED, SPARSE, ROWS, COLUMNS, FLIPPED, UP, DOWN, TIES, ENDS, OUTLIER,
-    LOW_BITS, NON_FINITE, NEGATIVE, INTEGERS,
+    GENERATED, OTHER_SEED, SHUFFLED, VARIED, SPARSE, ROWS, COLUMNS, FLIPPED, UP, DOWN, FAR, TIES, ENDS,
+    OUTLIER, LOW_BITS, NON_FINITE, NEGATIVE, INTEGERS,
 )  # fmt: skip
 ANY_TYPE = (SHUFFLED, VARIED, SPARSE)  # they change tensors of any type, and keep ascending rows in order themselves
 # NaN outputs mean that the reference does not take the inputs.
-NAN_REFUSES = frozenset({NEGATIVE, OUTLIER, ROWS, COLUMNS, *ANY_TYPE})
+NAN_REFUSES = frozenset({NEGATIVE, FAR, OUTLIER, ROWS, COLUMNS, *ANY_TYPE})
 GROUP = "shape group "  # followed by the group's number in the task's get_input_groups()
 COUNT_GROUPS = "number of shape groups"  # not a family: the answer is a number
 # The values of a task's DOMAIN, each with the families whose inputs would lie outside it.
@@ -37,7 +38,7 @@ DOMAINS: dict[str, frozenset[str]] = {
     "finite": frozenset({NON_FINITE}),
     "nonnegative": frozenset({FLIPPED, NEGATIVE, NON_FINITE}),
     "positive": frozenset({FLIPPED, NEGATIVE, ROWS, COLUMNS, TIES, NON_FINITE}),
-    "unit": frozenset({FLIPPED, NEGATIVE, UP, ENDS, OUTLIER, NON_FINITE, INTEGERS}),
+    "unit": frozenset({FLIPPED, NEGATIVE, UP, FAR, ENDS, OUTLIER, NON_FINITE, INTEGERS}),
     "bounded": frozenset({INTEGERS}),
     "fixed": frozenset(FAMILIES) - {GENERATED, OTHER_SEED},
 }

@@ -360,7 +360,7 @@ class Runner:
         inputs = None if spec is None else build(spec, tensors)
         try:
             if received is None:
-                self.sock.sendall(_READY)
+                framing.send(self.sock, {"ok": True})
             go = Go.unpack(framing.receive_last(self.sock, read=received))
         except framing.WireError:
             raise _Closed from None

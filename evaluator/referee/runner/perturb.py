@@ -20,6 +20,7 @@ from ..protocol.input_families import (
     DOMAINS,
     DOWN,
     ENDS,
+    FAR,
     FLIPPED,
     GENERATED,
     GROUP,
@@ -208,6 +209,8 @@ def _change(family: str, value: torch.Tensor, domain: str, generator: torch.Gene
         return value * 16.0
     if family == DOWN:
         return value * 2.0**-10
+    if family == FAR:
+        return value if is_mask(value) else perturb_values.moved(value, generator)
     if family == TIES:
         return perturb_values.tied(value, generator)
     if family == ENDS:

@@ -253,6 +253,24 @@ def with_an_outlier(value: torch.Tensor, generator: torch.Generator) -> torch.Te
     return flat.view(value.shape)
 
 
+def moved(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Multiply by 8 and move by 32 times the largest: half of the slices along a random dimension up, the others down.
+
+    All are moved up if none is negative; single numbers stay. Of numbers as torch.randn makes them no exponential is
+    left in float32 where they are moved down. Not all of a tensor is, for the reason that `with_an_outlier` has. A mean
+    is some 16 times the deviation, so that a variance in one pass keeps digits.
+    """
+    dims = [dim for dim, size in enumerate(value.shape) if size > 1]
+    if not dims:
+        return value
+    step = 32.0 * float(value.abs().nan_to_num(0.0, 0.0, 0.0).max())
+    dim = dims[int(torch.randint(len(dims), (1,), generator=generator))]
+    signs = torch.ones([size if each == dim else 1 for each, size in enumerate(value.shape)], dtype=value.dtype)
+    if bool((value < 0).any()):
+        signs.view(-1)[torch.randperm(signs.numel(), generator=generator)[: signs.numel() // 2]] = -1.0
+    return value * 8.0 + signs * step
+
+
 def half_negative(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Negate a random half of the elements. Negating all would not change the result of an even function."""
     return torch.where(torch.rand(value.shape, generator=generator) < 0.5, -value, value)

@@ -12,7 +12,7 @@ from evaluator.referee.correctness import accuracy, tolerances
 from evaluator.referee.correctness.tolerances import FLOORS, Tolerances
 from evaluator.referee.protocol import input_families
 from evaluator.referee.protocol.traits import EPSILON, KINDS, Traits
-from evaluator.referee.runner import oracle
+from evaluator.referee.runner import oracle, perturb
 from tasks.declarations import MAX_TOLERANCE
 from tests.support.doc_tables import constant, quantities, table
 
@@ -134,9 +134,19 @@ def test_floors_of_sums_are_wider_where_terms_are_equal() -> None:
             assert (ties.floor(dtype) > usual.floor(dtype)) == (sums and dtype == "float32"), (kind, dtype)
         assert ties.floor("float32") < tf32 / 3
         equal = {input_families.TIES, input_families.ROWS, input_families.COLUMNS}
-        assert all(ties.on(family) == (ties if family in equal else usual) for family in input_families.FAMILIES)
+        for family in set(input_families.FAMILIES) - {input_families.FAR}:
+            same = ties if family in equal else usual
+            assert all(usual.on(family).floor(dtype) == same.floor(dtype) for dtype in EPSILON)
     assert Tolerances(Traits("reduction")).on(input_families.TIES).floor("float64") == 3e-13
     assert Tolerances(declared={"float32": 1e-6}).on(input_families.TIES).floor("float32") == 1e-6
+
+
+def test_floors_of_sums_are_wider_where_means_are_far_larger_than_deviations() -> None:
+    for kind in KINDS:
+        far = Tolerances(Traits(kind)).on(input_families.FAR)
+        assert far.floor("float32") == (4e-3 if kind in tolerances.SUMMING else FLOORS[kind]["float32"])
+        assert far.floor("float64") == (1e-11 if kind in tolerances.SUMMING else FLOORS[kind]["float64"])
+        assert far.floor("bfloat16") == FLOORS[kind]["bfloat16"]
 
 
 def test_complex_numbers_are_held_to_their_parts_type() -> None:
@@ -196,3 +206,32 @@ def test_the_page_has_the_families_and_domains_of_the_code() -> None:
 def test_the_page_has_the_oracle_limits_of_the_code() -> None:
     limits = table(DOCS, "dtype")
     assert {dtype: float(cells[0]) for dtype, cells in limits.items()} == tolerances.ORACLE_LIMITS
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_far_from_zero_a_log_of_a_sum_needs_the_maximum(seed: int) -> None:
+    [x] = perturb.apply(input_families.FAR, [torch.randn(64, 256)], seed)
+    reference, oracle = torch.logsumexp(x, 1), torch.logsumexp(x.double(), 1)
+    far = Tolerances(Traits("reduction", 256)).on(input_families.FAR)
+    assert accuracy.compare("", reference, reference, oracle, far).wrong is None
+    low = x[x.amax(1) < 0]  # half of the rows, or none
+    for part in (x, low) if len(low) else (x,):
+        right, exact = torch.logsumexp(part, 1), torch.logsumexp(part.double(), 1)
+        wrong = accuracy.compare("", part.exp().sum(1).log(), right, exact, far).wrong
+        assert wrong is not None and wrong.code == "nan"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_zero_is_accepted_for_subnormal_numbers_even_where_there_are_no_others(dtype: str) -> None:
+    kind = torch.finfo(getattr(torch, dtype))
+    oracle = torch.full((64,), kind.smallest_normal / 8, dtype=torch.float64)
+    reference = oracle.to(getattr(torch, dtype))
+    assert accuracy.compare("", torch.zeros_like(reference), reference, oracle).wrong is None
+    larger = oracle * 1024
+    assert accuracy.compare("", torch.zeros_like(reference), larger.to(reference.dtype), larger).wrong is not None
+
+
+def test_float16_counts_subnormal_numbers() -> None:
+    oracle = torch.full((64,), 2.0**-17, dtype=torch.float64)
+    reference = oracle.half()
+    assert accuracy.compare("", torch.zeros_like(reference), reference, oracle).wrong is not None

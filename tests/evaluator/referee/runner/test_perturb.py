@@ -89,6 +89,26 @@ def test_half_of_a_tensor_without_negative_numbers_is_negated_unless_it_is_a_mas
         assert torch.equal(one(input_families.NEGATIVE, kept), kept)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_half_of_the_slices_are_moved_far_up_and_the_others_far_down(seed: int) -> None:
+    value = torch.randn(6, 1, 9)
+    changed = one(input_families.FAR, value, seed)
+    step = 32.0 * value.abs().max()
+    up = (changed - 8.0 * value) > 0
+    assert torch.allclose(changed, 8.0 * value + torch.where(up, step, -step))
+    by_row, by_column = up[:, :, 0].flatten(), up[0, 0]
+    assert (torch.equal(up, by_row[:, None, None].expand_as(up)) and int(by_row.sum()) == 3) or (
+        torch.equal(up, by_column.expand_as(up)) and int(by_column.sum()) == 5
+    )
+
+
+def test_what_holds_no_negative_number_is_moved_up_and_masks_and_single_numbers_stay() -> None:
+    positive = torch.rand(5, 4)
+    assert torch.equal(one(input_families.FAR, positive), 8.0 * positive + 32.0 * positive.max())
+    for kept in ((positive > 0.5).float(), torch.tensor(-0.5), torch.tensor([[-0.5]])):
+        assert torch.equal(one(input_families.FAR, kept), kept)
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
 def test_large_integers_do_not_fit_half_the_width_and_keep_their_signs(dtype: torch.dtype) -> None:
     kind = torch.iinfo(dtype)
