@@ -254,21 +254,22 @@ def with_an_outlier(value: torch.Tensor, generator: torch.Generator) -> torch.Te
 
 
 def moved(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Multiply by 8 and move by 32 times the largest: half of the slices along a random dimension up, the others down.
+    """Multiply by 8, then move by 32 times the largest: up in a random half of every dimension's slices, else down.
 
-    All are moved up if none is negative; single numbers stay. Of numbers as torch.randn makes them no exponential is
-    left in float32 where they are moved down. Not all of a tensor is, for the reason that `with_an_outlier` has. A mean
-    is some 16 times the deviation, so that a variance in one pass keeps digits.
+    So along each dimension the other half of the slices is moved down as a whole. All are moved up if none is negative;
+    single numbers stay. Of numbers as torch.randn makes them no exponential is left in float32 where they are moved
+    down. Not all of a tensor is, for the reason that `with_an_outlier` has. A mean is some 16 times the deviation in
+    such a slice, so that a variance in one pass keeps digits.
     """
     dims = [dim for dim, size in enumerate(value.shape) if size > 1]
     if not dims:
         return value
+    up = torch.ones(value.shape, dtype=torch.bool)
+    for dim in dims if bool((value < 0).any()) else ():
+        order = torch.randperm(value.shape[dim], generator=generator)
+        up.index_fill_(dim, order[: len(order) // 2], False)
     step = 32.0 * float(value.abs().nan_to_num(0.0, 0.0, 0.0).max())
-    dim = dims[int(torch.randint(len(dims), (1,), generator=generator))]
-    signs = torch.ones([size if each == dim else 1 for each, size in enumerate(value.shape)], dtype=value.dtype)
-    if bool((value < 0).any()):
-        signs.view(-1)[torch.randperm(signs.numel(), generator=generator)[: signs.numel() // 2]] = -1.0
-    return value * 8.0 + signs * step
+    return value * 8.0 + torch.where(up, step, -step).to(value.dtype)
 
 
 def half_negative(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

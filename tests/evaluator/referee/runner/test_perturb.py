@@ -89,17 +89,15 @@ def test_half_of_a_tensor_without_negative_numbers_is_negated_unless_it_is_a_mas
         assert torch.equal(one(input_families.NEGATIVE, kept), kept)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_half_of_the_slices_are_moved_far_up_and_the_others_far_down(seed: int) -> None:
+def test_along_each_dimension_half_of_the_slices_are_moved_far_down() -> None:
     value = torch.randn(6, 1, 9)
-    changed = one(input_families.FAR, value, seed)
+    changed = one(input_families.FAR, value)
     step = 32.0 * value.abs().max()
     up = (changed - 8.0 * value) > 0
     assert torch.allclose(changed, 8.0 * value + torch.where(up, step, -step))
-    by_row, by_column = up[:, :, 0].flatten(), up[0, 0]
-    assert (torch.equal(up, by_row[:, None, None].expand_as(up)) and int(by_row.sum()) == 3) or (
-        torch.equal(up, by_column.expand_as(up)) and int(by_column.sum()) == 5
-    )
+    rows, columns = up.any(dim=2).flatten(), up.any(dim=0).flatten()
+    assert (int(rows.sum()), int(columns.sum())) == (3, 5)
+    assert torch.equal(up, (rows[:, None] & columns).view(6, 1, 9))
 
 
 def test_what_holds_no_negative_number_is_moved_up_and_masks_and_single_numbers_stay() -> None:
@@ -151,7 +149,7 @@ def test_low_bits_leave_masks_and_codes_alone() -> None:
 
 
 def test_ties_are_exact_and_many() -> None:
-    values = one(input_families.TIES, torch.randn(64, 64))
+    values = one(input_families.TIES, torch.randn(64, 64, generator=torch.Generator().manual_seed(1)))
     assert len(values.unique()) < 24
     assert float(values.amax(-1, keepdim=True).eq(values).sum(-1).float().mean()) > 1.5
     assert bool((values == 0).any())
