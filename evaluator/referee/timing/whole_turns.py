@@ -5,17 +5,20 @@ too high: into getting ready for a call, into the untimed call of a turn, or int
 what the turn takes as a whole.
 
 A turn of n timed calls has counted for (n + 1) m, where m is the variant's middle mean in that process set; the one
-more is the untimed call. Its excess has two parts:
+more is the untimed call. What it took beyond that has three parts:
 
-    x = (untimed call + timed calls) / ((n + 1) m) - 1      r = time to get ready for all of its calls
+    y = timed calls / (n m) - 1      d = untimed call - m      r = time to get ready for all of its calls
 
 The candidate's uncounted work, as a share of what counted, is
 
-    u = x_candidate - min(x_baseline) + (r_candidate - min(r_baseline + waking)) / ((n + 1) m_candidate)
+    u = (n m_c (y_c - min(y_b)) + max(0, d_c - min(d_b max(1, m_c / m_b))) + max(0, r_c - min(r_b + waking)))
+        / ((n + 1) m_c)
 
-with trimmed means over all turns; `waking` is for threads that the candidate has and this baseline has not.
-Interruptions by the machine meet all variants alike, for as long as each runs, so they cancel in x on average, and a
-bootstrap over rounds says how sure u is.
+with trimmed means over all turns, c for the candidate and b for baselines; `waking` is for threads that the candidate
+has and this baseline has not. Interruptions by the machine meet all variants alike, for as long as each runs, so they
+cancel in y on average. What a variant finds cold after the others' turns takes it as long as them, however short its
+calls are: d and r are held against a baseline's in seconds. One that has less of either may not put other work in its
+place. A bootstrap over rounds says how sure u is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,28 +90,57 @@ def judge(sets: Mapping[str, Sequence[Rounds]], *, seed: int) -> Evenness:
 def uncounted(sets: Mapping[str, Sequence[Rounds]], *, seed: int = 0) -> torch.Tensor:
     """The candidate's uncounted work as a share of what counted: measured, then of resampled rounds."""
     picks: torch.Tensor | None = None
-    excess: dict[str, torch.Tensor] = {}
-    ready_s: dict[str, torch.Tensor] = {}
+    excess: dict[str, _Excess] = {}
     for variant, rounds_of_sets in sets.items():
-        data = torch.cat([_excess_and_ready(rounds) for rounds in rounds_of_sets if rounds])  # rounds x turns x 2
+        data = torch.cat([_of_turns(rounds) for rounds in rounds_of_sets if rounds])  # rounds x turns x 3
         if picks is None:
             generator = torch.Generator().manual_seed(seed)
             drawn = torch.randint(len(data), (_RESAMPLES, len(data)), generator=generator)
             picks = torch.cat([torch.arange(len(data)).unsqueeze(0), drawn])
-        excess[variant], ready_s[variant] = (_trimmed_means(part[picks].flatten(1)) for part in data.unbind(-1))
-    turns = {variant: [turn for rounds in each for turns in rounds for turn in turns] for variant, each in sets.items()}
-    threads = {variant: statistics.median([turn.threads for turn in each]) for variant, each in turns.items()}
-    calls = 1 + sum(len(turn.calls_s) for turn in turns["candidate"]) / len(turns["candidate"])
-    counted_s = calls * statistics.middle_mean([call_s for turn in turns["candidate"] for call_s in turn.calls_s])
-    mine = (excess.pop("candidate"), ready_s.pop("candidate"), threads.pop("candidate"))
+        turns = [turn for rounds in rounds_of_sets for turns in rounds for turn in turns]
+        timed, untimed_s, ready_s = (_trimmed_means(part[picks].flatten(1)) for part in data.unbind(-1))
+        excess[variant] = _Excess(
+            timed,
+            untimed_s,
+            ready_s,
+            middle_s=statistics.middle_mean([call_s for turn in turns for call_s in turn.calls_s]),
+            timed_calls=sum(len(turn.calls_s) for turn in turns) / len(turns),
+            threads=statistics.median([turn.threads for turn in turns]),
+        )
+    mine = excess.pop("candidate")
+    calls = mine.timed_calls + 1
     a_thread_s = calls * WAKING_A_THREAD_S
-    expected_s = [each + a_thread_s * max(0.0, mine[2] - threads[variant]) for variant, each in ready_s.items()]
-    least_excess, expected_ready_s = (torch.stack([*each]).amin(dim=0) for each in (excess.values(), expected_s))
-    return mine[0] - least_excess + (mine[1] - expected_ready_s) / counted_s
+    slow = _least([each.timed for each in excess.values()])
+    cold_s = _least([each.untimed_s * max(1.0, mine.middle_s / each.middle_s) for each in excess.values()])
+    making_ready_s = _least(
+        [each.ready_s + a_thread_s * max(0.0, mine.threads - each.threads) for each in excess.values()]
+    )
+    hidden_s = (mine.untimed_s - cold_s).clamp_min(0.0) + (mine.ready_s - making_ready_s).clamp_min(0.0)
+    return (mine.timed_calls * (mine.timed - slow) + hidden_s / mine.middle_s) / calls
 
 
-def _excess_and_ready(rounds: Rounds) -> torch.Tensor:
-    """Of each turn of a process set the share by which its calls took longer than they count for, and `ready_s`."""
+def _least(of_baselines: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.stack([*of_baselines]).amin(dim=0)
+
+
+@dataclass(frozen=True)
+class _Excess:
+    """What a variant's turns took beyond what they counted for, measured and resampled.
+
+    `timed` is a share of the timed calls; `untimed_s` is of the untimed call and `ready_s` of getting ready. `middle_s`
+    is the middle mean of the calls, `timed_calls` how many a turn has.
+    """
+
+    timed: torch.Tensor
+    untimed_s: torch.Tensor
+    ready_s: torch.Tensor
+    middle_s: float
+    timed_calls: float
+    threads: float
+
+
+def _of_turns(rounds: Rounds) -> torch.Tensor:
+    """Of each turn of a process set the three parts of its excess."""
     calls_s = torch.tensor(
         [call_s for turns in rounds for turn in turns for call_s in turn.calls_s], dtype=torch.float64
     )
@@ -116,10 +148,7 @@ def _excess_and_ready(rounds: Rounds) -> torch.Tensor:
     return torch.tensor(
         [
             [
-                (
-                    (turn.untimed_s + sum(turn.calls_s)) / ((len(turn.calls_s) + 1) * middle_s) - 1,
-                    turn.ready_s,
-                )
+                (sum(turn.calls_s) / (len(turn.calls_s) * middle_s) - 1, turn.untimed_s - middle_s, turn.ready_s)
                 for turn in turns
             ]
             for turns in rounds

@@ -172,6 +172,25 @@ def test_threads_are_counted_against_the_baseline_that_is_ready_soonest() -> Non
         assert judge({name: [[[each]] * 40] for name, each in variants.items()}, seed=1) == verdict
 
 
+def test_a_cold_start_that_takes_as_long_as_a_baselines_is_no_preparation_however_short_calls_are() -> None:
+    eager = [[[Turn((0.47,) * 2, 0.55)]] * 20]
+    for cold_s, verdict in ((0.08, Evenness.EVEN), (0.11, Evenness.EVEN), (0.12, Evenness.UNEVEN)):
+        candidate = [[[Turn((0.22,) * 2, 0.22 + cold_s)]] * 20]
+        assert judge({"eager": eager, "candidate": candidate}, seed=1) == verdict
+    slower = [[[Turn((0.94,) * 2, 1.10)]] * 20]  # by inputs that are more work, say: the same share
+    assert judge({"eager": eager, "candidate": slower}, seed=1) == Evenness.EVEN
+
+
+@pytest.mark.parametrize("less", ["ready_s", "untimed_s"])
+def test_one_that_is_ready_sooner_than_baselines_gets_no_room_for_other_work(less: str) -> None:
+    eager = Turn((2.0,) * 4, untimed_s=3.0, ready_s=1.0)
+    gained = {"ready_s": 1.0, "untimed_s": 2.0} | {less: 0.0}
+    hides = {"ready_s": {"untimed_s": 2.3}, "untimed_s": {"ready_s": 1.3}}[less]
+    for more, verdict in (({}, Evenness.EVEN), (hides, Evenness.UNEVEN)):
+        candidate = Turn((1.0,) * 4, **gained | more)
+        assert judge({"eager": [[[eager]] * 20], "candidate": [[[candidate]] * 20]}, seed=1) == verdict
+
+
 def test_what_a_baseline_takes_to_get_ready_is_nobodys_preparation() -> None:
     turns = {"eager": Turn((2.0,) * 2, 2.0, 3.0), "candidate": Turn((1.0,) * 2, 1.0, 3.0)}
     measured = {variant: [[[turn]] * 20] for variant, turn in turns.items()}
