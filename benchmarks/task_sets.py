@@ -4,9 +4,9 @@
 
 Each task's inputs, parameters and outputs are measured in a sandbox (`evaluator.sizes`); a task that is too large is
 scaled down by the rule of `tasks.fit`. With `--check N` each variant is then checked as `tasks import --check` does it
-(`evaluator.task_check`), N at a time. The script writes `task_sets.json` (all tasks) and `task_sets.md` (the tables)
-to `--out`, by default benchmarks/results. What the JSON has already, of the same source, limit and rule, is neither
-measured nor checked again, so a run that was stopped goes on where it was.
+(`evaluator.task_check`), N at a time; of several tasks with the same source, one. The script writes `task_sets.json`
+(all tasks) and `task_sets.md` (the tables) to `--out`, by default benchmarks/results. What the JSON has already, of the
+same source, limit and rule, is neither measured nor checked again, so a run that was stopped goes on where it was.
 """
 
 import argparse
@@ -108,24 +108,41 @@ def _measured(
 def _checked(
     asked_for: Sequence[Task], rows: dict[str, Row], limit: Limit, at_once: int, sandbox_name: str | None
 ) -> Iterator[None]:
-    """Check the variants of which nothing is known that lasts, and put what is found into their rows, one by one."""
+    """Check the variants of which nothing is known that lasts, and put what is found into the rows of their sources."""
     settings = load_settings(sandbox=sandbox_name, memory_mb=SANDBOX_MB)
     effort = replace(CHECK_EFFORT, memory_mb=settings.memory_mb)
     platform, harness = load_platform("cpu"), harness_hash()
-    waiting = [task for task in asked_for if (row := rows.get(task.id)) and row["after"] and _is_open(row.get("check"))]
+    alike: dict[tuple[object, ...], list[Row]] = {}  # rows of the same variant: a task may be in several sets
+    for row in rows.values():
+        alike.setdefault(_of_variant(row), []).append(row)
+    for same in alike.values():
+        known = next((row["check"] for row in same if not _is_open(row.get("check"))), None)
+        for row in same if known else ():
+            row["check"] = known
+    yield
+    waiting = {
+        _of_variant(row): task
+        for task in asked_for
+        if (row := rows.get(task.id)) and row["after"] and _is_open(row.get("check"))
+    }
     with open_sandbox(settings, own_code_only=True) as sandbox, ThreadPoolExecutor(at_once) as pool:
 
         def check(task: Task) -> TaskCheck:
             return check_task(_variant(task, rows[task.id], limit), sandbox=sandbox, platform=platform, effort=effort)
 
-        running = {pool.submit(check, task): task for task in waiting}
+        running = {pool.submit(check, task): (of_variant, task) for of_variant, task in waiting.items()}
         for count, done in enumerate(as_completed(running), 1):
-            task, found = running[done], done.result()
+            (of_variant, task), found = running[done], done.result()
             print(f"[{count}/{len(waiting)}] {task.id}: {'ok' if found.ok else found.problems}", file=sys.stderr)
-            rows[task.id]["check"] = {"harness": harness} | {
-                name: value for name, value in found.to_json().items() if name in _KEPT_OF_CHECK
-            }
+            told = {name: value for name, value in found.to_json().items() if name in _KEPT_OF_CHECK}
+            for row in alike[of_variant]:
+                row["check"] = {"harness": harness, **told}
             yield
+
+
+def _of_variant(row: Row) -> tuple[object, ...]:
+    """The same for rows whose variants are the same."""
+    return row["source_hash"], row["limit_bytes"], row["rule"]
 
 
 def _is_open(check: Row | None) -> bool:
