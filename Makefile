@@ -27,7 +27,7 @@ help:
 
 setup: .venv/.installed
 
-.venv/.installed: pyproject.toml constraints.txt $(wildcard evaluator/referee/runner/native/*)
+.venv/.installed: pyproject.toml constraints.txt $(wildcard evaluator/referee/runner/native/*.cpp evaluator/referee/runner/native/*.py)
 	@if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
 	    echo "setup: $(PYTHON) is missing or older than 3.11; install one and name it: make setup PYTHON=python3.12" >&2; exit 2
 	fi

@@ -9,8 +9,8 @@ elements:
 The first terms let a candidate sum in another order than the reference. The floors let a candidate be a little worse
 where the reference happens to be exact. A floor scales with the output, so zeros never pass for a softmax. A floor lies
 far below the rounding of the next smaller type (bfloat16 4e-3, TF32 5e-4, float16 5e-4), so none of these types passes
-for float32. `tolerances` holds the floors and their reasons. `slices` also checks slices that are small beside S, one
-by one.
+for float32. Either limit is at least `slices.flushed`. `tolerances` holds the floors and their reasons. `slices` also
+checks slices that are small beside S, one by one.
 """
 
 import math
@@ -239,9 +239,10 @@ def allowance(
         return Allowance(0.0, 0.0, tolerances.may_differ(_name(reference)))
     floor = tolerances.floor(_name(reference))
     own = own or own_error(reference, oracle)
+    flushed = slices.flushed(reference.dtype)
     return Allowance(
-        (MAX_FACTOR + 1) * own.max_error + floor * own.scale,
-        (RMS_FACTOR + 1) * own.rms_error + floor * _rms_share(reference) * own.rms,
+        max((MAX_FACTOR + 1) * own.max_error + floor * own.scale, flushed),
+        max((RMS_FACTOR + 1) * own.rms_error + floor * _rms_share(reference) * own.rms, flushed),
         by_slices=oracle is not None and _by_slices(reference, oracle, tolerances),
     )
 

@@ -220,8 +220,10 @@ class Platform(Protocol):
         """Learn the model's parameters and buffers, by the reference's names."""
         ...
 
-    def handover_s(self, handle: "RunnerHandle", inputs: InputSet) -> float:
+    def handover_s(self, handle: "RunnerHandle", inputs: InputSet, state: Sequence[str]) -> float:
         """What the clock of a call on these inputs holds besides the model's work; the runner is eager's.
+
+        `state`: the names of the model's tensors that are reported with each answer.
 
         Raises:
             RunnerFailed: the runner died, failed or lied.

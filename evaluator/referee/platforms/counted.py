@@ -253,7 +253,7 @@ class CountedPlatform(ABC):
         """There are no caches."""
         return lambda: None
 
-    def handover_s(self, handle: RunnerHandle, inputs: InputSet) -> float:
+    def handover_s(self, handle: RunnerHandle, inputs: InputSet, state: Sequence[str]) -> float:
         """No part of a count."""
         return 0.0
 

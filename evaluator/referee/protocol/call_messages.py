@@ -94,7 +94,9 @@ def pack(value: Any) -> bytes | None:
         code, tensors = 1 if kind is tuple else 2, value
     else:
         return None
-    parts = [_HEAD.pack(MARK[0], code, len(tensors))] if 0 < len(tensors) <= _MOST else []
+    if not 0 < len(tensors) <= _MOST:
+        return None
+    parts = [_HEAD.pack(MARK[0], code, len(tensors))]
     for tensor in tensors:
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or not tensor.is_cpu:
             return None
@@ -103,7 +105,7 @@ def pack(value: Any) -> bytes | None:
         dims = base.dim(tensor)
         parts.append(_TENSOR.pack(base.data_ptr(tensor), CODES[tensor.dtype], dims))
         parts.append(struct.pack(f"!{2 * dims}q", *base.size(tensor), *base.stride(tensor)))
-    return b"".join(parts) or None
+    return b"".join(parts)
 
 
 def unpack(body: bytes) -> Message:

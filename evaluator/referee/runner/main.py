@@ -238,16 +238,18 @@ class Runner:
         """
         tensors = [self.tensor_at(row) for row in read_rows(message["tensors"])]
         with torch.no_grad():
-            received = None
-            if self.loop is not None and message["spec"] is not None:
-                arguments = tuple(build(message["spec"], tensors))
+            received, spec = None, message["spec"]
+            inputs = None if spec is None else build(spec, tensors)
+            if self.loop is not None and inputs is not None:
+                arguments = tuple(inputs)
                 with self.language.foreign_code():
                     received = self.loop.call(self.sock.fileno(), _READY, self.called, arguments, self.kept)
                 if received is None:
                     return None
                 if isinstance(received, tuple):
                     return self.reveal(received[0])
-            go, inputs = self.wait_for_go(message["spec"], tensors, received)
+            go = self.wait_for_go(received)
+            inputs = build(go.spec, tensors) if inputs is None else inputs
             if go.keep < KEEP_ALL:
                 del self.kept[: max(0, len(self.kept) - go.keep)]  # what that takes is the call's
             elif self.kept:
@@ -346,25 +348,17 @@ class Runner:
         except framing.WireError:
             raise _Closed from None
 
-    def wait_for_go(self, spec: Any, tensors: list[torch.Tensor], received: bytes | None = None) -> tuple[Go, Any]:
+    def wait_for_go(self, received: bytes | None = None) -> Go:
         """Say that a call may begin, and wait for the message that starts its clock.
 
-        Args:
-            spec: the structure of the inputs; None if the message tells it.
-            tensors: those of the inputs.
-            received: what has been received already, after it was said that the call may begin; None if it was not.
-
-        Returns:
-            The message, and the inputs.
+        `received`: what has been received after that was said; None: it has not been said.
         """
-        inputs = None if spec is None else build(spec, tensors)
         try:
             if received is None:
                 framing.send(self.sock, {"ok": True})
-            go = Go.unpack(framing.receive_last(self.sock, read=received))
+            return Go.unpack(framing.receive_last(self.sock, read=received))
         except framing.WireError:
             raise _Closed from None
-        return go, build(go.spec, tensors) if inputs is None else inputs
 
     def decoded(self, tree: Any) -> Any:
         """The value of a tree whose tensors lie in the input buffer."""

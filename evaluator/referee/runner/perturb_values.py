@@ -258,18 +258,21 @@ def moved(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
     So along each dimension the other half of the slices is moved down as a whole. All are moved up if none is negative;
     single numbers stay. Of numbers as torch.randn makes them no exponential is left in float32 where they are moved
-    down. Not all of a tensor is, for the reason that `with_an_outlier` has. A mean is some 16 times the deviation in
-    such a slice, so that a variance in one pass keeps digits.
+    down. Not all of a tensor is, for the reason that `with_an_outlier` has. A mean is 16 to 32 times the deviation in
+    such a slice, so that a variance in one pass keeps digits; what has a far larger largest number stays, and so does
+    what would leave the range of its type.
     """
     dims = [dim for dim, size in enumerate(value.shape) if size > 1]
-    if not dims:
+    largest = float(value.abs().nan_to_num(0.0, 0.0, 0.0).max())
+    usual = float(torch.linalg.vector_norm(value, dtype=torch.float64)) / math.sqrt(value.numel())
+    if not dims or not largest <= 8.0 * usual or 40.0 * largest > torch.finfo(value.dtype).max:
         return value
     up = torch.ones(value.shape, dtype=torch.bool)
     for dim in dims if bool((value < 0).any()) else ():
         order = torch.randperm(value.shape[dim], generator=generator)
         up.index_fill_(dim, order[: len(order) // 2], False)
-    step = 32.0 * float(value.abs().nan_to_num(0.0, 0.0, 0.0).max())
-    return value * 8.0 + torch.where(up, step, -step).to(value.dtype)
+    step = torch.tensor(32.0 * largest, dtype=value.dtype)
+    return value * 8.0 + torch.where(up, step, -step)
 
 
 def half_negative(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -16,7 +16,7 @@ from . import sequential, statistics, whole_turns
 from .whole_turns import Evenness, Turn
 
 HANDOVERS_AT_LEAST = 2.0
-"""A call's time in questions that ask for nothing, to say something about the kernel. Whatever runs in the
+"""A call's time in calls of a model that does nothing, to say something about the kernel. Whatever runs in the
 candidate's process can hasten its hand-over, which must not pay."""
 
 RESOLUTION = 0.004
@@ -97,7 +97,7 @@ class Measurement:
     """Call times in seconds, by variant, set and block. Blocks of one round have their calls on the same inputs."""
 
     turns: dict[str, list[list[list[Turn]]]] = field(default_factory=dict)  # by variant, set and round
-    handovers_s: list[float] = field(default_factory=list)  # what a question that asks for nothing took, by set
+    handovers_s: list[float] = field(default_factory=list)  # what a call of a model that does nothing took, by set
     seed: int = 0  # of what is resampled to judge a candidate
     resolution: float = RESOLUTION
     set_sd: float = sequential.SET_SD  # what process sets of the same code are taken to differ by at least

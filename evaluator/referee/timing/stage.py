@@ -252,10 +252,12 @@ class TimingStage:
     def _handovers_s(self, eager: RunnerHandle) -> list[float]:
         """Several, on inputs that take turns; fewer where inputs are large."""
         begun, found = time.perf_counter(), list[float]()
+        state = spot_checks.reported_state(self.evidence, self.pool.names_of, EAGER)
         while len(found) < _HANDOVERS_MIN or (
             len(found) < _HANDOVERS and time.perf_counter() - begun < _HANDOVERS_FOR_S
         ):
-            found.append(self.pool.platform.handover_s(eager, self.warm[len(found) % len(self.warm)]))
+            inputs = self.warm[len(found) % len(self.warm)]
+            found.append(self.pool.platform.handover_s(eager, inputs, state))
         return found
 
     def _look_at_memory(self, runners: dict[str, RunnerHandle]) -> None:

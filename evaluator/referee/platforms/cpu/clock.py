@@ -1,5 +1,7 @@
 """The clock of a call on this machine's processor."""
 
+from collections.abc import Sequence
+
 from ...isolation import procfs
 from ...isolation.calls import Call, CallRequest, InputSet
 from ...isolation.handle import RunnerHandle
@@ -44,16 +46,16 @@ def call(handle: RunnerHandle, request: CallRequest) -> Call:
     return Call(handle.tree_of(reply.get("tree")), turn.seconds, placed, ready_s, threads, used_ns / 1e9, after)
 
 
-def handover_s(handle: RunnerHandle, inputs: InputSet) -> float:
+def handover_s(handle: RunnerHandle, inputs: InputSet, state: Sequence[str]) -> float:
     """The seconds of a call of a model that does nothing, on inputs that are put into place as before any call.
 
-    Exchanges that follow each other at once take a half of that or less, because the caches hold what they need.
+    `state`: the names of the model's tensors that are reported with each answer.
 
     Raises:
         RunnerFailed: the runner died, failed or sent a forged answer.
     """
     handle.ask({"op": "idle", "idle": True}, timeout_s=60)
-    done = handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=60)
+    done = handle.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=60, state=state)
     handle.ask({"op": "idle", "idle": False}, timeout_s=60)
     return done.seconds
 

@@ -59,9 +59,9 @@ class CpuPlatform:
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Runners hold the state themselves."""
 
-    def handover_s(self, handle: RunnerHandle, inputs: InputSet) -> float:
+    def handover_s(self, handle: RunnerHandle, inputs: InputSet, state: Sequence[str]) -> float:
         """See `clock.handover_s`."""
-        return clock.handover_s(handle, inputs)
+        return clock.handover_s(handle, inputs, state)
 
     def account(self) -> Account:
         """The kernel's account of the sandbox's processor time."""

@@ -113,7 +113,7 @@ class GpuPlatform:
             text = "PyTorch is built without CUDA where candidates run; install a build that has it"
             raise Finding("sandbox_error", text, "program_missing")
 
-    def handover_s(self, handle: RunnerHandle, inputs: InputSet) -> float:
+    def handover_s(self, handle: RunnerHandle, inputs: InputSet, state: Sequence[str]) -> float:
         """The time of a question that has the device do next to nothing, and of a snapshot of nothing."""
         with as_findings():
             return self._gpu[1].handover_s(handle)

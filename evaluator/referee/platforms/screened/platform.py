@@ -66,7 +66,7 @@ class ScreenedPlatform:
         if self._language.missing:
             raise Finding("sandbox_error", self._language.missing, "program_missing")
 
-    def handover_s(self, handle: RunnerHandle, inputs: InputSet) -> float:
+    def handover_s(self, handle: RunnerHandle, inputs: InputSet, state: Sequence[str]) -> float:
         """Nothing is timed."""
         return 0.0
 

@@ -102,9 +102,8 @@ PyObject* answered(int fd, PyObject* value, PyObject* kept) {
     std::string answer;
     try {
         answer = framed_answer(value);
-    } catch (const std::exception& error) {
-        PyErr_SetString(PyExc_RuntimeError, error.what());
-        return nullptr;
+    } catch (const std::exception&) {
+        return PyTuple_Pack(1, value);  // Python says it in fewer words
     }
     if (answer.empty()) return PyTuple_Pack(1, value);
     if (PyList_Append(kept, value) < 0 || !send_all(fd, answer.data(), answer.size())) return nullptr;

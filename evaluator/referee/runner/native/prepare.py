@@ -1,6 +1,7 @@
 """Run once while an image is made, and by `make setup`: compile `call_loop.cpp` for this Python and its torch.
 
-The module's file is named by a hash of the source, so that one of another version is passed over.
+The module's file is named by a hash of the source and the versions of torch and Python, so that one of others is passed
+over.
 """
 
 import hashlib
@@ -10,13 +11,17 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import torch
+from torch.utils.cpp_extension import include_paths, library_paths
+
 SOURCE = Path(__file__).with_name("call_loop.cpp")
 
 
 def place() -> Path:
-    """Where the module of this source lies in an installation of Python."""
-    name = f"call_loop-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}.so"
-    return Path(sys.prefix) / "share" / "kernelwright" / "native" / name
+    """Where the module of this source lies, for this Python and its torch."""
+    versions = f"{torch.__version__} {sys.implementation.cache_tag}"
+    digest = hashlib.sha256(SOURCE.read_bytes() + versions.encode()).hexdigest()
+    return Path(sys.prefix) / "share" / "kernelwright" / "native" / f"call_loop-{digest[:16]}.so"
 
 
 def main() -> None:
@@ -25,9 +30,6 @@ def main() -> None:
     Raises:
         subprocess.CalledProcessError: g++ is missing a header, or refuses the source; it has said so.
     """
-    import torch
-    from torch.utils.cpp_extension import include_paths, library_paths
-
     target = place()
     target.parent.mkdir(parents=True, exist_ok=True)
     made = target.with_suffix(f".{os.getpid()}")

@@ -1,6 +1,8 @@
 """The compiled loop of a timed call does what Python does, and leaves to Python what has another form."""
 
 import socket
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -146,14 +148,59 @@ def test_what_the_model_raises_is_raised_and_not_answered(runner: Runner) -> Non
     assert runner.answer() is None and runner.kept == []
 
 
-def test_a_tensor_without_plain_memory_is_an_error_as_in_python(runner: Runner) -> None:
+def test_a_tensor_without_plain_memory_is_returned_and_not_answered(runner: Runner) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that nested tensors are new
         nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
-    with pytest.raises(RuntimeError):
-        call_messages.pack(nested)
-    with pytest.raises(RuntimeError):
-        runner.call(lambda: nested)
+    found = runner.call(lambda: nested)
+    assert type(found) is tuple and found[0] is nested
+    assert runner.answer() is None and runner.kept == []
+
+
+@pytest.mark.parametrize("count", [0xFFFF, 0x10000])
+def test_an_answer_may_be_longer_than_what_a_socket_holds_and_have_65535_tensors(runner: Runner, count: int) -> None:
+    value = [torch.zeros(1)] * count
+    body, received = call_messages.pack(value), list[bytes]()
+    assert (body is not None) == (count == 0xFFFF)
+    runner.referee.settimeout(None)
+
+    def receive() -> None:
+        assert runner.referee.recv(len(READY), socket.MSG_WAITALL) == READY
+        if body is not None:
+            received.append(framing.receive_last(runner.referee))
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    found = runner.call(lambda: value)
+    thread.join(timeout=30)
+    if body is None:
+        assert found[0] is value and received == []
+    else:
+        assert found is None and received == [body]
+
+
+def test_a_referee_that_has_gone_before_the_answer_is_an_error(runner: Runner) -> None:
+    def model() -> torch.Tensor:
+        runner.referee.close()
+        return torch.zeros(1)
+
+    with pytest.raises(OSError):
+        runner.call(model)
+
+
+def test_nothing_is_held_once_a_call_is_over(runner: Runner) -> None:
+    x, value = torch.zeros(3), torch.zeros(2)
+    before = [sys.getrefcount(each) for each in (x, value)]
+    for _ in range(50):
+        runner.call(lambda _: value, x, go=Go(1, 0))
+        runner.answer()
+    runner.kept.clear()
+    assert [sys.getrefcount(each) for each in (x, value)] == before
+
+
+def test_a_module_of_another_version_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "0.0.0")
+    assert call_loop.load() is None
 
 
 def test_a_closed_connection_is_told_as_one(runner: Runner) -> None:

@@ -107,6 +107,22 @@ def test_what_holds_no_negative_number_is_moved_up_and_masks_and_single_numbers_
         assert torch.equal(one(input_families.FAR, kept), kept)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_would_leave_its_type_or_has_a_largest_number_far_beyond_the_others_is_not_moved(
+    dtype: torch.dtype,
+) -> None:
+    value = torch.randn(64, 64, dtype=torch.float64).to(dtype)
+    lowest, infinite = (
+        torch.full((8, 8), number, dtype=dtype).triu(1) for number in (torch.finfo(dtype).min, -math.inf)
+    )
+    outlier = value.clone()
+    outlier[3, 5] = 1000.0
+    large = torch.full((8, 8), torch.finfo(dtype).max / 32, dtype=dtype) * value[:8, :8].sign()
+    for kept in (lowest, infinite, outlier, large, torch.zeros(4, 4, dtype=dtype)):
+        assert torch.equal(one(input_families.FAR, kept), kept)
+    assert bool(one(input_families.FAR, value).isfinite().all())
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
 def test_large_integers_do_not_fit_half_the_width_and_keep_their_signs(dtype: torch.dtype) -> None:
     kind = torch.iinfo(dtype)

@@ -172,20 +172,33 @@ def test_threads_are_counted_against_the_baseline_that_is_ready_soonest() -> Non
         assert judge({name: [[[each]] * 40] for name, each in variants.items()}, seed=1) == verdict
 
 
-def test_a_cold_start_that_takes_as_long_as_a_baselines_is_no_preparation_however_short_calls_are() -> None:
-    eager = [[[Turn((0.47,) * 2, 0.55)]] * 20]
-    for cold_s, verdict in ((0.08, Evenness.EVEN), (0.11, Evenness.EVEN), (0.12, Evenness.UNEVEN)):
-        candidate = [[[Turn((0.22,) * 2, 0.22 + cold_s)]] * 20]
-        assert judge({"eager": eager, "candidate": candidate}, seed=1) == verdict
-    slower = [[[Turn((0.94,) * 2, 1.10)]] * 20]  # by inputs that are more work, say: the same share
-    assert judge({"eager": eager, "candidate": slower}, seed=1) == Evenness.EVEN
+def cold(call_ms: float, cold_ms: float, eager_ms: float, eager_cold_ms: float) -> Evenness:
+    """The verdict where untimed calls take so much longer than others. Turns have two timed calls."""
+    variants = {"eager": (eager_ms, eager_cold_ms), "candidate": (call_ms, cold_ms)}
+    turns = {name: Turn((each / 1e3,) * 2, (each + more) / 1e3) for name, (each, more) in variants.items()}
+    return judge({name: [[[turn]] * 20] for name, turn in turns.items()}, seed=1)
+
+
+def test_a_cold_start_that_takes_as_long_as_a_baselines_is_no_preparation_though_calls_are_shorter() -> None:
+    assert cold(0.22, 0.08, 0.47, 0.08) == Evenness.EVEN
+    assert cold(0.22, 0.11, 0.47, 0.08) == Evenness.EVEN
+    assert cold(0.22, 0.12, 0.47, 0.08) == Evenness.UNEVEN
+    assert cold(0.94, 0.16, 0.47, 0.08) == Evenness.EVEN  # slower, by the same share
+
+
+def test_a_baseline_that_takes_long_to_get_going_excuses_a_faster_candidate_by_its_share_and_little_more() -> None:
+    """A tenth of eager's time: a hundredth of it is its share."""
+    assert cold(1.0, 0.1, 10.0, 1.0) == Evenness.EVEN
+    assert cold(1.0, 0.25, 10.0, 1.0) == Evenness.EVEN
+    assert cold(1.0, 0.35, 10.0, 1.0) == Evenness.UNEVEN
+    assert cold(1.0, 1.0, 10.0, 1.0) == Evenness.UNEVEN
 
 
 @pytest.mark.parametrize("less", ["ready_s", "untimed_s"])
 def test_one_that_is_ready_sooner_than_baselines_gets_no_room_for_other_work(less: str) -> None:
     eager = Turn((2.0,) * 4, untimed_s=3.0, ready_s=1.0)
-    gained = {"ready_s": 1.0, "untimed_s": 2.0} | {less: 0.0}
-    hides = {"ready_s": {"untimed_s": 2.3}, "untimed_s": {"ready_s": 1.3}}[less]
+    gained = {"ready_s": 1.0, "untimed_s": 1.5} | {less: 0.0}
+    hides = {"ready_s": {"untimed_s": 1.8}, "untimed_s": {"ready_s": 1.3}}[less]
     for more, verdict in (({}, Evenness.EVEN), (hides, Evenness.UNEVEN)):
         candidate = Turn((1.0,) * 4, **gained | more)
         assert judge({"eager": [[[eager]] * 20], "candidate": [[[candidate]] * 20]}, seed=1) == verdict

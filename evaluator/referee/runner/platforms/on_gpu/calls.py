@@ -13,7 +13,7 @@ import torch
 
 from ....protocol.device_memory import Shared, on_device, output_offsets, read_description
 from ....protocol.framing import Message
-from ....protocol.tensors import TensorRow, encode, read_rows
+from ....protocol.tensors import TensorRow, build, encode, read_rows
 from ... import model_state
 from .memory import Memory, span_of, view_at
 
@@ -70,7 +70,9 @@ class DeviceCalls:
         self._move()
         tensors = [self._input(row) for row in read_rows(message["tensors"])]
         with torch.no_grad():
-            go, inputs = runner.wait_for_go(message["spec"], tensors)
+            inputs = None if message["spec"] is None else build(message["spec"], tensors)
+            go = runner.wait_for_go()
+            inputs = build(go.spec, tensors) if inputs is None else inputs
             if not go.keep:
                 runner.kept.clear()
             torch.manual_seed(go.seed)

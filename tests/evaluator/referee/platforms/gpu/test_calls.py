@@ -419,4 +419,4 @@ def test_the_clock_holds_the_runners_time_and_the_snapshot(bench: Bench, monkeyp
     copy = HostDriver.copy
     monkeypatch.setattr(HostDriver, "copy", lambda *given: (time.sleep(0.03), copy(*given))[1])
     assert bench.call(inputs_of(X)).seconds >= 0.05
-    assert bench.platform.handover_s(bench.as_handle, inputs_of(X)) < 0.02
+    assert bench.platform.handover_s(bench.as_handle, inputs_of(X), ()) < 0.02
