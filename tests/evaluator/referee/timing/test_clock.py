@@ -191,3 +191,42 @@ def test_a_proof_says_what_the_call_takes_when_it_is_repeated_at_once(
         return
     assert least_ms <= found.profile["repeated_call_ms"] < 3 * least_ms
     assert found.profile["timed_call_ms"] >= least_ms
+
+
+def test_a_hand_over_is_a_call_of_a_model_that_does_nothing_and_the_model_runs_again_afterwards(
+    shared_docker_sandbox: Sandbox,
+) -> None:
+    work = "        time.sleep(0.02)\n        return torch.softmax(x, dim=-1)\n"
+    op = TASK.replace("import torch\n", "import time\n\nimport torch\n", 1).replace(
+        "        return torch.softmax(x, dim=-1)\n", work
+    )
+    candidate = f"import time\n\nimport torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n{work}"
+    task = task_from_source(op, name="sleeps")
+    found = evaluate(task, candidate, sandbox=shared_docker_sandbox, platform=load_platform("cpu"), effort=EFFORT)
+    assert found.verdict is Verdict.PASSED, found.message
+    assert 0.01 < found.profile["handover_ms"] < 10.0
+    assert found.latency_ms["eager"].median > 20.0 and "too_short" not in found.tags
+
+
+@pytest.mark.parametrize("forward", ["x + 1", "self.norm(x)"], ids=["stateless", "changes state"])
+def test_a_call_that_takes_hardly_more_than_its_hand_over_is_too_short(
+    shared_docker_sandbox: Sandbox, forward: str
+) -> None:
+    model = f"""import torch
+import torch.nn as nn
+
+
+class NAME(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(16)
+
+    def forward(self, x):
+        return {forward}
+"""
+    inputs = "\n\ndef get_inputs():\n    return [torch.randn(8, 16)]\n\n\ndef get_init_inputs():\n    return []\n"
+    task = task_from_source(model.replace("NAME", "Model") + inputs, name="short")
+    candidate = model.replace("NAME", "ModelNew")
+    found = evaluate(task, candidate, sandbox=shared_docker_sandbox, platform=load_platform("cpu"), effort=EFFORT)
+    assert found.verdict is Verdict.PASSED, found.message
+    assert "too_short" in found.tags, (found.latency_ms, found.profile["handover_ms"])
