@@ -47,9 +47,9 @@ WAKING_A_THREAD_S = 8e-6
 32 threads that sleep, stopping and continuing took 6.4 µs for each; timed calls hold the same."""
 
 COLD_START_S = 50e-6
-"""What an untimed call may take beyond a baseline's share, if the baseline's took it as well. Of three ops eager's untimed
-calls took 74 to 169 us more than its others, and those of kernels 2 to 4 times as fast 0 to 40 us more than this share
-of it."""
+"""What an untimed call may take beyond a baseline's share, if the baseline's took it as well. Of three ops eager's
+untimed calls took 74 to 169 us more than its others, and those of kernels 2 to 4 times as fast up to 40 us more than
+their share of that."""
 
 _RESAMPLES = 400
 
