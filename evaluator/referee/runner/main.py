@@ -248,8 +248,7 @@ class Runner:
                     return None
                 if isinstance(received, tuple):
                     return self.reveal(received[0])
-            go = self.wait_for_go(received)
-            inputs = build(go.spec, tensors) if inputs is None else inputs
+            go, inputs = self.wait_for_go(inputs, tensors, received)
             if go.keep < KEEP_ALL:
                 del self.kept[: max(0, len(self.kept) - go.keep)]  # what that takes is the call's
             elif self.kept:
@@ -348,17 +347,24 @@ class Runner:
         except framing.WireError:
             raise _Closed from None
 
-    def wait_for_go(self, received: bytes | None = None) -> Go:
+    def wait_for_go(self, inputs: Any, tensors: list[torch.Tensor], received: bytes | None = None) -> tuple[Go, Any]:
         """Say that a call may begin, and wait for the message that starts its clock.
 
-        `received`: what has been received after that was said; None: it has not been said.
+        Args:
+            inputs: those of the call; None if the message tells how they are nested.
+            tensors: the tensors among them.
+            received: what has been received after it was said that the call may begin; None: it has not been said.
+
+        Returns:
+            The message, and the inputs.
         """
         try:
             if received is None:
                 framing.send(self.sock, {"ok": True})
-            return Go.unpack(framing.receive_last(self.sock, read=received))
+            go = Go.unpack(framing.receive_last(self.sock, read=received))
         except framing.WireError:
             raise _Closed from None
+        return go, build(go.spec, tensors) if inputs is None else inputs
 
     def decoded(self, tree: Any) -> Any:
         """The value of a tree whose tensors lie in the input buffer."""

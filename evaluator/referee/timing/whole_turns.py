@@ -48,7 +48,7 @@ WAKING_A_THREAD_S = 8e-6
 
 COLD_START_S = 50e-6
 """What an untimed call may take beyond a baseline's share, if the baseline's took it as well. Of three ops eager's
-untimed calls took 74 to 169 us more than its others, and those of kernels 2 to 4 times as fast up to 40 us more than
+untimed calls took 74 to 169 µs more than its others, and those of kernels 2 to 4 times as fast up to 40 µs more than
 their share of that."""
 
 _RESAMPLES = 400
@@ -148,7 +148,7 @@ class _Excess:
 def _cold_s(baseline: _Excess, middle_s: float) -> torch.Tensor:
     """What the untimed call of a variant with such a middle mean may take beyond it, by that of a baseline."""
     share = baseline.untimed_s * (middle_s / baseline.middle_s)
-    return torch.where(share < baseline.untimed_s, torch.minimum(share + COLD_START_S, baseline.untimed_s), share)
+    return torch.maximum(share, torch.minimum(share + COLD_START_S, baseline.untimed_s))
 
 
 def _of_turns(rounds: Rounds) -> torch.Tensor:

@@ -71,8 +71,7 @@ class DeviceCalls:
         tensors = [self._input(row) for row in read_rows(message["tensors"])]
         with torch.no_grad():
             inputs = None if message["spec"] is None else build(message["spec"], tensors)
-            go = runner.wait_for_go()
-            inputs = build(go.spec, tensors) if inputs is None else inputs
+            go, inputs = runner.wait_for_go(inputs, tensors)
             if not go.keep:
                 runner.kept.clear()
             torch.manual_seed(go.seed)
