@@ -65,7 +65,7 @@ def main() -> int:
         }
         result = modes[mode](pool)
         result["cost_s"] = {"import": round(imported_s, 3), **result["cost_s"]}
-        result["versions"] = pool.platform.versions()
+        result["versions"] = {**pool.platform.versions(), "call_loop": pool.call_loop}
         result["peaks"] = pool.peaks
         print(json.dumps(plain(result), allow_nan=False), flush=True)
     except Exception as error:

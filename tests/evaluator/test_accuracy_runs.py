@@ -198,3 +198,48 @@ def test_provenance_has_what_it_takes_to_repeat_an_evaluation(docker_sandbox: Sa
     assert found["settings"]["rules"] == ("kernelbench",)
     assert {"microcode", "flags", "name"} <= set(found["device"])
     assert "others_cores_busy" in found
+
+
+SCALED = """
+import torch
+import torch.nn as nn
+
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(256))
+
+    def forward(self, x):
+        {forward}
+"""
+OF_SCALED = """
+
+def get_inputs():
+    return [torch.randn(64, 256)]
+
+
+def get_init_inputs():
+    return []
+"""
+ONLY_POSITIVE = (
+    "return x * (1.0 + self.scale).log() + self.scale.sqrt()",
+    "return torch.poisson(self.scale) * 0.0 + x",
+)
+
+
+@pytest.mark.parametrize("forward", ONLY_POSITIVE, ids=["NaN", "error"])
+def test_weights_stay_positive_where_the_reference_takes_no_others(
+    forward: str, shared_docker_sandbox: Sandbox
+) -> None:
+    task = task_from_source(SCALED.format(name="Model", forward=forward) + OF_SCALED, name="op")
+    source = SCALED.format(name="ModelNew", forward=forward)
+    found = evaluate(task, source, sandbox=shared_docker_sandbox, platform=load_platform("cpu"), effort=EFFORT)
+    assert found.verdict is Verdict.PASSED, found.message
+
+
+def test_weights_are_negative_where_the_reference_takes_them(shared_docker_sandbox: Sandbox) -> None:
+    task = task_from_source(SCALED.format(name="Model", forward="return x * self.scale") + OF_SCALED, name="op")
+    source = SCALED.format(name="ModelNew", forward="return x * self.scale.abs()")
+    found = evaluate(task, source, sandbox=shared_docker_sandbox, platform=load_platform("cpu"), effort=EFFORT)
+    assert (found.verdict, found.code) == (Verdict.WRONG_OUTPUT, "values"), found.message

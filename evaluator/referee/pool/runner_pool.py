@@ -18,7 +18,7 @@ import torch
 from ..correctness import state_check
 from ..errors import MORE_MEMORY, Finding, RunnerFailed, of_task
 from ..isolation import exhaustion
-from ..isolation.calls import copy_value
+from ..isolation.calls import copy_value, tensor
 from ..isolation.handle import FOREIGN_ROLES, RunnerHandle, RunnerShared
 from ..isolation.memory_kills import MemoryKills, used_bytes
 from ..platforms.base import Account, Platform
@@ -124,6 +124,7 @@ class RunnerPool:
     kernel_built: str = field(init=False)  # what the kernel that is the reference was built to; packed, or empty
     peaks: dict[str, float] = field(default_factory=dict)  # the points that were measured, in this evaluation
     weights: bytearray = field(default_factory=bytearray, repr=False)  # the bytes of `request.weights`
+    call_loop: str | None = None  # the language of the runner's part of timed calls, as the reference's runner says
     one_by_one: bool = False  # whether the task's generator uses the memory of earlier inputs again
 
     def __post_init__(self) -> None:
@@ -292,9 +293,9 @@ class RunnerPool:
         with task_step("building the model"):
             tree = self._construct(handle, "Model")
             self.initial = state_check.values_by_name(*copy_value(handle, tree, limit))
-            message = {"op": "vary_state", "seed": self.seeds.named("state")}
-            self.state = copy_value(handle, handle.reveal(message, timeout_s=60), limit)
-            self.platform.set_state(state_check.values_by_name(*self.state))
+            # Without a call it is not known whether the reference takes negative numbers everywhere.
+            calls = self.platform.most_work is None and not self.request.source_kernel
+            mixed = self._draw_state(handle, signs=calls)
         with task_step("making inputs"):
             [tree] = handle.reveal_each(
                 {"op": "inputs", "seeds": [1], "families": [input_families.GENERATED]}, timeout_s=60
@@ -304,17 +305,42 @@ class RunnerPool:
             contents = copy_value(handle, tree, limit)[1]
             self.release(handle)
             handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
-        self._see_a_call(handle, tree, contents)
+        # Where inputs become smaller before any call, and where no call is one of torch's, none is seen.
+        if calls and not self._see_a_call(handle, tree, contents, doubtful=mixed):
+            with task_step("building the model"):
+                self._construct(handle, "Model")
+                self._draw_state(handle, signs=False)
+            handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
+            self._see_a_call(handle, tree, contents, doubtful=False)
         return handle
 
-    def _see_a_call(self, handle: RunnerHandle, tree: Tree, contents: list[torch.Tensor]) -> None:
+    def _draw_state(self, handle: RunnerHandle, *, signs: bool) -> bool:
+        """Have the reference's parameters varied; set `state`. The result: whether some have changed their signs.
+
+        Raises:
+            RunnerFailed: the state cannot be read, or takes more than a third of the memory.
+        """
+        message = {"op": "vary_state", "seed": self.seeds.named("state"), "signs": signs}
+        reply = handle.ask(message, timeout_s=60)
+        self.state = copy_value(handle, handle.tree_of(reply.get("tree")), self.memory_bytes // 3)
+        self.platform.set_state(state_check.values_by_name(*self.state))
+        return reply.get("signs") is True
+
+    def _see_a_call(self, handle: RunnerHandle, tree: Tree, contents: list[torch.Tensor], *, doubtful: bool) -> bool:
         """See what one call makes, before anything else is started.
+
+        Args:
+            handle: the reference's runner.
+            tree: generated inputs.
+            contents: their bytes.
+            doubtful: whether the reference may not take its state.
+
+        Returns:
+            False if it is doubtful, and the call has failed or given NaN or infinities.
 
         Raises:
             Finding: an evaluation would need more memory than there is, or the call took all that there is.
         """
-        if self.platform.most_work is not None or self.request.source_kernel:
-            return  # its inputs become smaller before any call, or no call is one of torch's
         slots, timeout_s = self.slots(), max(60.0, self.request.call_timeout_s)
         try:
             handle.ask({"op": "release", "give_back": True}, timeout_s=60)
@@ -323,18 +349,24 @@ class RunnerPool:
             call = handle.call(tree, contents, seed=self.seeds.named("a first call"), timeout_s=timeout_s)
             after = handle.look(peak_resident_bytes)
             self.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
+            self.temporary_bytes = max(0, after - before - self.output_bytes)
+            self._refuse_if_too_large()
+            taken = not doubtful or all(
+                bool(torch.isfinite(tensor(row, handle.read(row))).all()) for row in call.outputs.tensors
+            )
             self.release(handle)
         except RunnerFailed as failure:
+            if doubtful and failure.kind == "error":
+                return False
             if failure.for_memory:
                 of = f"(inputs {self.input_bytes >> 20:,} MiB) took all of it, {self.request.memory_mb:,} MiB"
                 text = f"one call of the reference {of}; give the task smaller shapes or {MORE_MEMORY}"
                 raise Finding("task_invalid", text, "out_of_memory", failure.detail) from None
             raise of_task(failure, doing="its forward pass") from None
-        self.temporary_bytes = max(0, after - before - self.output_bytes)
-        self._refuse_if_too_large()
         if slots != self.slots():
             with task_step("making inputs"):
                 handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
+        return taken
 
     def _refuse_if_too_large(self) -> None:
         """Refuse a task that needs more memory than there is, before anything starts that would run out of it.
@@ -443,7 +475,9 @@ class RunnerPool:
             message["shape_group"] = self.request.shape_group
         kernel = self.request.source_kernel if name == "task" else {}
         if not kernel:
-            handle.ask(message, timeout_s=self.request.build_timeout_s if name == "candidate" else 60)
+            reply = handle.ask(message, timeout_s=self.request.build_timeout_s if name == "candidate" else 60)
+            if handle.role == "reference":
+                self.call_loop = str(reply.get("call_loop"))[:20]
             return
         handle.ask({"op": "speak", "language": kernel["platform"]}, timeout_s=60)
         build_archive.restore(handle, self.kernel_built)

@@ -131,7 +131,8 @@ class Runner:
         """Import the task's or the candidate's source, from a file so that inspect and torch.compile find it.
 
         With `kernel`, the source of a kernel, that kernel's ModelNew is the task's Model. With `shape_group`, a number,
-        inputs of the task's `get_input_groups()` stand for those of its `get_inputs()`.
+        inputs of the task's `get_input_groups()` stand for those of its `get_inputs()`. The answer: which language
+        the loop of timed calls is in.
         """
         name = message["name"]
         if name == "candidate":
@@ -143,7 +144,7 @@ class Runner:
             self.module.Model = self._imported("source_kernel", message["kernel"]).ModelNew
         getattr(self.module, message["needs"])
         self.shape_group = message.get("shape_group")
-        return {}
+        return {"call_loop": "Python" if self.loop is None else "C++"}
 
     def _imported(self, name: str, source: str) -> Any:
         path = Path.cwd() / f"{name}.py"
@@ -162,7 +163,8 @@ class Runner:
         return self.reveal(self.module.get_init_inputs())
 
     def construct(self, message: framing.Message) -> framing.Message:
-        """Build the model under a seed and reveal its tensors by name."""
+        """Build the model under a seed and reveal its tensors by name. An earlier one is let go of first."""
+        self.model = self.called = None
         arguments = self.decoded(message["tree"])
         torch.manual_seed(message["seed"])
         with self.language.foreign_code():
@@ -175,9 +177,12 @@ class Runner:
         )
 
     def vary_state(self, message: framing.Message) -> framing.Message:
-        """Change parameters and running statistics, so that none keeps its initial value; reveal the state dict."""
-        model_state.vary(self.model, message["seed"])
-        return self.reveal(model_state.of_model(self.model))
+        """Change parameters and running statistics, so that none keeps its initial value; reveal the state dict.
+
+        `signs` says whether signs may change, the answer's `signs` whether any has.
+        """
+        changed = model_state.vary(self.model, message["seed"], signs=message["signs"])
+        return {**self.reveal(model_state.of_model(self.model)), "signs": changed}
 
     def load_state(self, message: framing.Message) -> framing.Message:
         """Copy the reference's parameters and buffers into the model's.

@@ -1,6 +1,7 @@
 """A model's state, within a runner: which tensors belong to it, and how new parameters get values that differ.
 
-A new norm has weights of one and biases of zero. A candidate that leaves them out would be right as long as that holds.
+A new norm has weights of one and biases of zero. A candidate that leaves them out would be right as long as that holds,
+and so would one that takes a maximum first and multiplies by the weight then, which is right for positive ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,29 +51,49 @@ def _registered(model: Any, name: str) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def vary(model: Any, seed: int) -> None:
+def vary(model: Any, seed: int, *, signs: bool = False) -> bool:
     """Multiply each element of the floating-point parameters and running statistics by a random factor, in place.
 
     Signs stay, and so do zeros among other numbers (a padding row). A tensor of zeros alone gets small positive values.
     Other buffers stay as they are, because they may be masks and tables.
+
+    Args:
+        model: the model.
+        seed: of the factors.
+        signs: whether half of the elements become negative where a tensor holds one number everywhere, as the weights
+            and biases of a new norm do. Single numbers and variances keep their signs.
+
+    Returns:
+        Whether any sign has changed.
     """
     generator = torch.Generator().manual_seed(seed)
+    changed = False
     with torch.no_grad():
-        for value in _varied(model):
-            random = torch.rand(value.shape, generator=generator, dtype=torch.float32)
+        for name, value in _varied(model):
+            mixed = signs and name != "running_var" and value.numel() > 1 and bool((value == value.flatten()[0]).all())
+            factors = torch.rand(value.shape, generator=generator, dtype=torch.float32)
             if bool(value.any()):
-                value.mul_((0.75 + 0.5 * random).to(value.real.dtype))
+                factors = 0.75 + 0.5 * factors
             else:
-                value.copy_(0.02 + 0.18 * random)
+                value.fill_(1.0)
+                factors = 0.02 + 0.18 * factors
+            if mixed:
+                half = torch.randperm(value.numel(), generator=generator)[: value.numel() // 2]
+                factors.view(-1)[half] *= -1.0
+                changed = True
+            value.mul_(factors.to(value.device, value.real.dtype))
+    return changed
 
 
-def _varied(model: Any) -> Iterator[torch.Tensor]:
+def _varied(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each tensor that is varied, and the last part of its name."""
     if not isinstance(model, torch.nn.Module):
         return
-    named = [(name, value) for name, value in model.named_buffers() if name.rpartition(".")[2] in _STATISTICS]
-    for value in [*model.parameters(), *(value for _, value in named)]:
+    named = [(name.rpartition(".")[2], value) for name, value in model.named_buffers()]
+    named = [(name, value) for name, value in named if name in _STATISTICS]
+    for name, value in [*((name, value) for name, value in model.named_parameters()), *named]:
         if (value.is_floating_point() or value.is_complex()) and value.numel() > 0:
-            yield value
+            yield name, value
 
 
 def _plain(model: Any) -> Iterator[tuple[str, torch.Tensor]]:

@@ -69,6 +69,21 @@ def test_signs_stay_and_nothing_changes_by_more_than_a_quarter(numbers: list[flo
         assert bool((after > 0).all())
 
 
+def test_half_of_a_new_norms_weights_and_biases_become_negative_where_signs_may_change() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(3, 5), nn.PReLU(), nn.Embedding(4, 3, padding_idx=1))
+    linear = model[1].weight.detach().clone()
+    assert model_state.vary(model, 3, signs=True)
+    after = model_state.of_model(model)
+    for name in ("0.weight", "0.bias", "0.running_mean"):
+        assert int((after[name] < 0).sum()) == 3, name
+        assert int((after[name] > 0).sum()) == 3, name
+    assert bool((after["0.running_var"] > 0).all())
+    assert after["2.weight"].item() > 0, "the one number of a slope or a temperature"
+    assert torch.equal(after["1.weight"].sign(), linear.sign())
+    assert torch.equal(after["3.weight"][1], torch.zeros(3)), "a padding row stays zero"
+    assert not model_state.vary(nn.Linear(3, 5), 3, signs=True), "numbers that differ keep their signs"
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.complex64])
 def test_parameters_of_any_floating_type_are_varied(dtype: torch.dtype) -> None:
     model = nn.Module()

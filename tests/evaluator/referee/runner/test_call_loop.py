@@ -242,3 +242,4 @@ def test_runners_have_it(sandbox: Sandbox) -> None:
     task = task_from_source(OP, name="asks")
     found = evaluate(task, ASKS, sandbox=sandbox, platform=load_platform("cpu"), effort=effort)
     assert found.verdict.value == "passed", found.message
+    assert found.provenance["versions"]["call_loop"] == "C++"
