@@ -164,7 +164,7 @@ has the codes of `task_invalid`."""
 
 
 class NeighbourResult(StrEnum):
-    """What a candidate that passed makes of inputs beside the task's own."""
+    """What a candidate that passed makes of calls beside the task's own."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -174,15 +174,16 @@ class NeighbourResult(StrEnum):
 
 
 class Respect(StrEnum):
-    """What inputs beside the task's own differ in."""
+    """What calls beside the task's own differ in."""
 
     SHAPE = "shape"
     STRIDE = "stride"
     ALIGNMENT = "alignment"
+    MODE = "mode"
 
 
 GUARDED = frozenset({NeighbourResult.WRONG, NeighbourResult.FAILS, NeighbourResult.UNTRIED})
-"""Results on such inputs for which an exported file leaves them to the task's own code."""
+"""Results of such calls for which an exported file leaves them to the task's own code."""
 
 CHECK_RESULTS = ("passed", "failed", "skipped")
 

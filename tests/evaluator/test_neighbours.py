@@ -14,7 +14,10 @@ from service.jobs.guard import guard_text
 from tasks.build import task_from_source
 
 EFFORT = Effort(wall_s=120, memory_mb=4096, measure_budget_s=0.2, baselines=("eager",))
-pytestmark = pytest.mark.docker
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.filterwarnings("ignore:the task's own code answers:UserWarning"),
+]
 
 OP = """
 import torch
@@ -70,9 +73,10 @@ def test_a_kernel_that_reads_sizes_and_strides_is_right_for_others_and_needs_no_
 ) -> None:
     found = judged(shared_docker_sandbox, "pass")
     assert set(results(found).values()) == {"right"}
-    assert len(results(found)) == 7
+    assert len(results(found)) == 8
     assert "specialised" not in found.tags
-    assert guard_text(found.correctness.neighbours, OP) == ""
+    assert found.correctness.neighbours is not None
+    assert found.correctness.neighbours["guards"] == []
     assert Evaluation.from_json(found.to_json()) == found
 
 
@@ -129,10 +133,56 @@ def test_a_trial_tries_no_other_inputs_so_its_kernel_is_guarded_in_all_respects(
 ) -> None:
     first = "x.view(x.numel())"
     found = judged(shared_docker_sandbox, first, effort=replace(EFFORT, trial=True))
-    assert results(found) == {"other shapes": "untried", "other strides": "untried", "other alignment": "untried"}
+    assert results(found) == dict.fromkeys(
+        ("other shapes", "other strides", "other alignment", "another mode"), "untried"
+    )
     assert found.correctness.neighbours is not None
-    assert found.correctness.neighbours["guards"] == ["shape", "stride", "alignment"]
+    assert found.correctness.neighbours["guards"] == ["shape", "stride", "alignment", "mode"]
     assert "specialised" not in found.tags
     kernel = exported(found, first)["ModelNew"]()
     for x in (torch.randn(64, 256), torch.randn(64, 512)[:, ::2]):
         assert torch.equal(kernel(x), torch.nn.functional.softplus(x) * 2)
+
+
+NORM = """
+import torch
+
+
+class {name}(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(256)
+
+    def forward(self, x):
+        norm = self.norm
+        return torch.nn.functional.batch_norm(
+            x, norm.running_mean, norm.running_var, norm.weight, norm.bias, {training}, norm.momentum
+        )
+
+
+def get_inputs():
+    return [torch.rand(64, 256)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(("training", "guards"), [("True", ["mode"]), ("self.training", [])])
+def test_a_kernel_that_knows_training_alone_is_guarded_in_eval_mode(
+    training: str, guards: list[str], shared_docker_sandbox: Sandbox
+) -> None:
+    op = NORM.format(name="Model", training="self.training")
+    candidate = NORM.format(name="ModelNew", training=training)
+    task = task_from_source(op, name="op")
+    found = evaluate(task, candidate, sandbox=shared_docker_sandbox, platform=load_platform("cpu"), effort=EFFORT)
+    assert found.passed, found.message
+    assert found.correctness.neighbours is not None
+    assert found.correctness.neighbours["guards"] == guards
+    assert ("specialised" in found.tags) == bool(guards)
+    names: dict[str, Any] = {}
+    exec(candidate + guard_text(found.correctness.neighbours, op), names)
+    kernel, x = names["ModelNew"]().eval(), torch.rand(64, 256)
+    with torch.no_grad():
+        assert torch.allclose(kernel(x), kernel.norm(x))

@@ -5,8 +5,8 @@ says for which other inputs it is right. Users of the kernel are told, and a gua
 Inputs that it was not tried on are guarded like those on which it failed.
 
 Each neighbour is derived from one generated set of inputs by a rule: a first or last size that is one smaller or one
-larger, another size that is one larger, other strides, other alignment. The reference decides what it takes; the
-candidate is compared with it and with the oracle.
+larger, another size that is one larger, other strides, other alignment. The last one is these inputs themselves, for
+models in eval mode. The reference decides what it takes; the candidate is compared with it and with the oracle.
 """
 
 import time
@@ -37,25 +37,28 @@ CALL_S = 10.0  # for a call of the candidate: with other sizes a loop may never 
 _MOST_LEAVES = 64  # of a task's inputs, to be listed for a guard
 _FAMILY = input_families.FAMILIES[0]
 
-SHAPE, STRIDE, ALIGNMENT = "shape", "stride", "alignment"
+SHAPE, STRIDE, ALIGNMENT, MODE = RESPECTS = ("shape", "stride", "alignment", "mode")
+_UNTRIED = ("other shapes", "other strides", "other alignment", "another mode")  # of each respect
 RIGHT, WRONG, FAILS, UNTRIED, SKIPPED = "right", "wrong", "fails", "untried", "skipped"
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """Inputs that differ from the task's own in one respect.
+    """Inputs, or models called on them, that differ from the task's own in one respect.
 
     Attributes:
-        respect: `shape`, `stride` or `alignment`.
+        respect: `shape`, `stride`, `alignment` or `mode`.
         name: what differs, for people.
         ways: makers of the inputs; the first that gives inputs which the reference takes counts.
         skew_bytes: how far behind an aligned address each tensor begins.
+        eval_mode: whether models are put into eval mode. They stay in it.
     """
 
     respect: str
     name: str
     ways: tuple[Callable[[], InputSet], ...]
     skew_bytes: int = 0
+    eval_mode: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Neighbours:
     def guards(self) -> list[str]:
         """The respects in which the candidate is known to be right for the task's own inputs only."""
         unproven = {check["respect"] for check in self.checks if check["result"] in (WRONG, FAILS, UNTRIED)}
-        return [respect for respect in (SHAPE, STRIDE, ALIGNMENT) if respect in unproven]
+        return [respect for respect in RESPECTS if respect in unproven]
 
     def to_json(self) -> dict[str, Any]:
         """The `neighbours` object of an evaluation's `correctness`."""
@@ -111,8 +114,8 @@ def untried(inputs: InputSet, evidence: Evidence) -> Neighbours:
         inputs,
         evidence,
         [
-            {"respect": respect, "inputs": f"other {words}", "result": UNTRIED, "note": "not tried in a trial"}
-            for respect, words in ((SHAPE, "shapes"), (STRIDE, "strides"), (ALIGNMENT, "alignment"))
+            {"respect": respect, "inputs": inputs, "result": UNTRIED, "note": "not tried in a trial"}
+            for respect, inputs in zip(RESPECTS, _UNTRIED, strict=True)
         ],
     )
 
@@ -146,7 +149,7 @@ def try_each(
 
 
 def neighbours(inputs: InputSet) -> list[Neighbour]:
-    """The neighbours of a set of inputs: sizes, strides and alignment of its tensors changed by rule."""
+    """The neighbours of a set of inputs: sizes, strides and alignment of tensors changed by rule, then eval mode."""
     values = [tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True)]
     shapes = [tuple(value.shape) for value in values]
     found = []
@@ -175,6 +178,7 @@ def neighbours(inputs: InputSet) -> list[Neighbour]:
                 for choice in _choices(shapes, position, size)
             )
             found.append(Neighbour(SHAPE, f"{which} {other} instead of {size}{of}", ways))
+    found.append(Neighbour(MODE, "as generated, in eval mode", (lambda: inputs,), eval_mode=True))
     return found
 
 
@@ -301,7 +305,7 @@ class _Trial:
             except RunnerFailed as failure:
                 return UNTRIED, f"no process of the reference could be made: {failure.message[:120]}"
             try:
-                self._prepare(reference, inputs)
+                self._prepare(reference, inputs, eval_mode=neighbour.eval_mode)
                 want = ask_reference(self.pool, reference, inputs, evidence, first=False)
             except (Finding, RunnerFailed) as failure:
                 if _is_for_memory(failure):
@@ -312,7 +316,7 @@ class _Trial:
                 return SKIPPED, silent
             try:
                 candidate = self._candidate()
-                self._prepare(candidate, inputs, neighbour.skew_bytes)
+                self._prepare(candidate, inputs, neighbour.skew_bytes, eval_mode=neighbour.eval_mode)
                 timeout_s = min(CALL_S, self.pool.request.call_timeout_s)
                 call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)
                 for each in call.each:
@@ -333,8 +337,10 @@ class _Trial:
             return RIGHT, ""
         return SKIPPED, reason
 
-    def _prepare(self, handle: RunnerHandle, inputs: InputSet, skew_bytes: int = 0) -> None:
+    def _prepare(self, handle: RunnerHandle, inputs: InputSet, skew_bytes: int = 0, *, eval_mode: bool = False) -> None:
         """Give a runner an input buffer with room for the inputs, and the state that earlier calls have changed."""
+        if eval_mode:
+            handle.ask({"op": "eval_mode"}, timeout_s=60)
         if self.evidence.state and self.evidence.state["changed_by_calls"]:
             self.pool.load_state(handle)
         buffer = self.pool.platform.input_buffer(bytes_needed(inputs.tree) + skew_bytes, 1)

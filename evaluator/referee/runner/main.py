@@ -77,6 +77,7 @@ class Runner:
             "construct": self.construct,
             "vary_state": self.vary_state,
             "load_state": self.load_state,
+            "eval_mode": self.eval_mode,
             "state": self.state,
             "init_inputs": self.init_inputs,
             "inputs": self.inputs,
@@ -195,6 +196,12 @@ class Runner:
                 target = own.get(names.get(name, name))
                 if target is not None and target.shape == value.shape:
                     target.copy_(value)
+        return {}
+
+    def eval_mode(self, _: framing.Message) -> framing.Message:
+        """Put the model into eval mode, if it has modes."""
+        if isinstance(self.model, torch.nn.Module):
+            self.model.eval()
         return {}
 
     def state(self, _: framing.Message) -> framing.Message:

@@ -30,6 +30,7 @@ NO_KILLS: Mapping[str, int] = MappingProxyType({})
 SETS_DROPPED = 1  # for what ran out of its turn
 _HANDOVERS_MIN, _HANDOVERS, _HANDOVERS_FOR_S = 3, 15, 0.1  # per set: at least, at most, and for how long
 FRESH_BYTES = 512 << 20  # of inputs for one round
+_MEMORY_LOOKS_APART = (5.0, 15.0)  # in what a look takes; nobody can foresee when the next one comes
 
 
 @dataclass
@@ -298,7 +299,7 @@ class TimingStage:
         thrown_away = rounds = 0
         cpu_s = 0.0
         looked_s = look_at = made_s = 0.0
-        second_look = rng.randrange(least)
+        second_look, next_look_at = rng.randrange(least), 0.0
         running.empty_buffers()
         start = time.perf_counter()
         while True:
@@ -342,8 +343,12 @@ class TimingStage:
             if not done.even and thrown_away < self.plan.retries:
                 thrown_away += 1
                 continue
-            if rounds == second_look:
+            if rounds == second_look or (rounds >= least and not self.plan.trial and spent >= next_look_at):
+                look = time.perf_counter()
                 self._look_at_memory(runners)
+                look = time.perf_counter() - look
+                looked_s += look
+                next_look_at = spent + look * rng.uniform(*_MEMORY_LOOKS_APART)
             rounds += 1
             cpu_s += done.cpu_s["candidate"]
             self.measurement.add_round(done.turns)

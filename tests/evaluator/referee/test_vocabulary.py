@@ -64,7 +64,7 @@ def test_a_trial_decides_in_the_same_words() -> None:
 def test_inputs_beside_the_tasks_own_have_the_same_results_and_respects() -> None:
     results = (neighbours.RIGHT, neighbours.WRONG, neighbours.FAILS, neighbours.UNTRIED, neighbours.SKIPPED)
     assert results == tuple(NeighbourResult)
-    assert tuple(Respect) == (neighbours.SHAPE, neighbours.STRIDE, neighbours.ALIGNMENT)
+    assert tuple(Respect) == neighbours.RESPECTS
     checks = [{"respect": neighbours.SHAPE, "result": result} for result in results]
     assert {check["result"] for check in checks if neighbours.Neighbours([], {}, [check]).guards} == GUARDED
 

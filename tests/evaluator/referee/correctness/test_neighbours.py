@@ -7,6 +7,7 @@ import torch
 
 from evaluator.referee.correctness.neighbours import (
     ALIGNMENT,
+    MODE,
     SHAPE,
     STRIDE,
     Misaligned,
@@ -127,4 +128,4 @@ def test_what_there_was_no_time_for_counts_as_untried() -> None:
     assert [(check["result"], check["note"]) for check in checks[1:]] == [("untried", "no time was left")] * (
         len(each) - 1
     )
-    assert Neighbours([], {}, checks).guards == [SHAPE, STRIDE, ALIGNMENT]
+    assert Neighbours([], {}, checks).guards == [SHAPE, STRIDE, ALIGNMENT, MODE]
