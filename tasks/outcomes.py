@@ -179,6 +179,7 @@ class Respect(StrEnum):
     SHAPE = "shape"
     STRIDE = "stride"
     ALIGNMENT = "alignment"
+    NEGATIVE = "negative"
     MODE = "mode"
 
 

@@ -37,6 +37,7 @@ _GUARD_RESPECTS = {guards!r}
 _GUARD_JUDGED = {judged!r}  # the leaves of each set of inputs that the kernel was judged on
 _GUARD_NAMES = {names!r}  # what the task's code calls parameters that have another name in the kernel
 _GUARD_ALIGN_BYTES = 64
+_GUARD_SIGNED = (_guard_torch.int64, _guard_torch.int32, _guard_torch.int16, _guard_torch.int8)
 _GUARD_MODELS = _guard_weakref.WeakKeyDictionary()  # the task's own model of each kernel that needed one
 _GUARD_TASK = (
 {task}
@@ -80,6 +81,8 @@ def _guard_is_like(value, known):
         same = list(value.shape) == known["shape"] and list(value.stride()) == known["stride"]
         if not same and not (known["contiguous"] and value.is_contiguous()):
             return False
+    if "negative" in _GUARD_RESPECTS and value.dtype in _GUARD_SIGNED and value.numel() and value.amin() < 0:
+        return False
     return "alignment" not in _GUARD_RESPECTS or value.data_ptr() % _GUARD_ALIGN_BYTES == 0
 
 
@@ -252,6 +255,7 @@ def _guarded(neighbours: Mapping[str, Any]) -> list[str]:
         Respect.SHAPE: "with other shapes",
         Respect.STRIDE: "with other strides",
         Respect.ALIGNMENT: "with other alignment",
+        Respect.NEGATIVE: "with negative integers in tensors",
         Respect.MODE: "in eval mode",
     }
     return [words[name] for name in neighbours["guards"] if name in words]

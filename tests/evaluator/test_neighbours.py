@@ -134,10 +134,10 @@ def test_a_trial_tries_no_other_inputs_so_its_kernel_is_guarded_in_all_respects(
     first = "x.view(x.numel())"
     found = judged(shared_docker_sandbox, first, effort=replace(EFFORT, trial=True))
     assert results(found) == dict.fromkeys(
-        ("other shapes", "other strides", "other alignment", "another mode"), "untried"
+        ("other shapes", "other strides", "other alignment", "negative integers", "another mode"), "untried"
     )
     assert found.correctness.neighbours is not None
-    assert found.correctness.neighbours["guards"] == ["shape", "stride", "alignment", "mode"]
+    assert found.correctness.neighbours["guards"] == ["shape", "stride", "alignment", "negative", "mode"]
     assert "specialised" not in found.tags
     kernel = exported(found, first)["ModelNew"]()
     for x in (torch.randn(64, 256), torch.randn(64, 512)[:, ::2]):
@@ -186,3 +186,42 @@ def test_a_kernel_that_knows_training_alone_is_guarded_in_eval_mode(
     kernel, x = names["ModelNew"]().eval(), torch.rand(64, 256)
     with torch.no_grad():
         assert torch.allclose(kernel(x), kernel.norm(x))
+
+
+LOSS = """
+import torch
+
+
+class {name}(torch.nn.Module):
+    def forward(self, x, labels):
+        {loss}
+
+
+def get_inputs():
+    return [torch.randn(64, 256), torch.randint(0, 256, (64,))]
+
+
+def get_init_inputs():
+    return []
+"""
+RIGHT_FOR_LABELS = "return torch.nn.functional.cross_entropy(x, labels)"
+READS_BEYOND = "return (x.logsumexp(1) - x.gather(1, labels.clamp(0)[:, None])[:, 0]).mean()"
+
+
+@pytest.mark.parametrize(("loss", "guards"), [(READS_BEYOND, ["negative"]), (RIGHT_FOR_LABELS, [])])
+def test_a_loss_that_knows_no_labels_to_leave_out_is_guarded(
+    loss: str, guards: list[str], shared_docker_sandbox: Sandbox
+) -> None:
+    op, candidate = LOSS.format(name="Model", loss=RIGHT_FOR_LABELS), LOSS.format(name="ModelNew", loss=loss)
+    task = task_from_source(op, name="op")
+    found = evaluate(task, candidate, sandbox=shared_docker_sandbox, platform=load_platform("cpu"), effort=EFFORT)
+    assert found.passed, found.message
+    assert results(found)["a few integers -1"] == "skipped", "the reference does not take it"
+    assert found.correctness.neighbours is not None
+    assert found.correctness.neighbours["guards"] == guards
+    names: dict[str, Any] = {}
+    exec(candidate + guard_text(found.correctness.neighbours, op), names)
+    x, labels = torch.randn(64, 256), torch.randint(0, 256, (64,))
+    for _ in range(2):
+        assert torch.allclose(names["ModelNew"]()(x, labels), torch.nn.functional.cross_entropy(x, labels))
+        labels[5] = -100

@@ -5,8 +5,9 @@ says for which other inputs it is right. Users of the kernel are told, and a gua
 Inputs that it was not tried on are guarded like those on which it failed.
 
 Each neighbour is derived from one generated set of inputs by a rule: a first or last size that is one smaller or one
-larger, another size that is one larger, other strides, other alignment. The last one is these inputs themselves, for
-models in eval mode. The reference decides what it takes; the candidate is compared with it and with the oracle.
+larger, another size that is one larger, other strides, other alignment, a few integers below zero: some losses leave
+out such labels, and indexes may count from the end. The last one is these inputs themselves, for models in eval mode.
+The reference decides what it takes; the candidate is compared with it and with the oracle.
 """
 
 import time
@@ -34,11 +35,13 @@ from .reference import ask_reference, says_nothing
 
 BUDGET_S = 15.0  # for all of them
 CALL_S = 10.0  # for a call of the candidate: with other sizes a loop may never end
+_MOST_LABELS = 4  # tensors that are changed alone, where the reference does not take all changed at once
+_FEW_OF = 8  # elements beyond which three are changed, and else one
 _MOST_LEAVES = 64  # of a task's inputs, to be listed for a guard
 _FAMILY = input_families.FAMILIES[0]
 
-SHAPE, STRIDE, ALIGNMENT, MODE = RESPECTS = ("shape", "stride", "alignment", "mode")
-_UNTRIED = ("other shapes", "other strides", "other alignment", "another mode")  # of each respect
+SHAPE, STRIDE, ALIGNMENT, NEGATIVE, MODE = RESPECTS = ("shape", "stride", "alignment", "negative", "mode")
+_UNTRIED = ("other shapes", "other strides", "other alignment", "negative integers", "another mode")  # of each respect
 RIGHT, WRONG, FAILS, UNTRIED, SKIPPED = "right", "wrong", "fails", "untried", "skipped"
 
 
@@ -47,11 +50,12 @@ class Neighbour:
     """Inputs, or models called on them, that differ from the task's own in one respect.
 
     Attributes:
-        respect: `shape`, `stride`, `alignment` or `mode`.
+        respect: `shape`, `stride`, `alignment`, `negative` or `mode`.
         name: what differs, for people.
         ways: makers of the inputs; the first that gives inputs which the reference takes counts.
         skew_bytes: how far behind an aligned address each tensor begins.
         eval_mode: whether models are put into eval mode. They stay in it.
+        reads_beyond: whether a candidate may read and write memory outside of its inputs, which may make it fail later.
     """
 
     respect: str
@@ -59,6 +63,7 @@ class Neighbour:
     ways: tuple[Callable[[], InputSet], ...]
     skew_bytes: int = 0
     eval_mode: bool = False
+    reads_beyond: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ def examine(
     """
     inputs = make_inputs(pool, reference)
     trial = _Trial(pool, reference, candidate, builder, evidence)
-    checks = try_each(neighbours(inputs), trial.result)
+    checks = try_each(neighbours(inputs, pool.request.domain), trial.result)
     if trial.candidate is not None:
         pool.stop(trial.candidate)
     return _found(inputs, evidence, checks)
@@ -148,8 +153,8 @@ def try_each(
     return checks
 
 
-def neighbours(inputs: InputSet) -> list[Neighbour]:
-    """The neighbours of a set of inputs: sizes, strides and alignment of tensors changed by rule, then eval mode."""
+def neighbours(inputs: InputSet, domains: Sequence[str] = ()) -> list[Neighbour]:
+    """The neighbours of a set of inputs of a task with these domains, in the order in which they are tried."""
     values = [tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True)]
     shapes = [tuple(value.shape) for value in values]
     found = []
@@ -178,6 +183,21 @@ def neighbours(inputs: InputSet) -> list[Neighbour]:
                 for choice in _choices(shapes, position, size)
             )
             found.append(Neighbour(SHAPE, f"{which} {other} instead of {size}{of}", ways))
+    labels = [place for place, value in enumerate(values) if _may_be_labels(value)]
+    if labels and not {"bounded", "fixed"}.intersection(domains):
+        choices = [labels, *([place] for place in labels[:_MOST_LABELS] if len(labels) > 1)]
+        for number in (-100, -1):  # the number that torch's losses leave out by default, and a usual one
+            ways = tuple(
+                _maker(
+                    inputs,
+                    [
+                        partial(_with_a_few, number=number) if place in choice else _as_it_is
+                        for place in range(len(values))
+                    ],
+                )
+                for choice in choices
+            )
+            found.append(Neighbour(NEGATIVE, f"a few integers {number}", ways, reads_beyond=True))
     found.append(Neighbour(MODE, "as generated, in eval mode", (lambda: inputs,), eval_mode=True))
     return found
 
@@ -218,6 +238,23 @@ def _if(
     meant: Callable[[torch.Tensor], bool], change: Callable[[torch.Tensor], torch.Tensor]
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda value: change(value) if meant(value) else value
+
+
+def _as_it_is(value: torch.Tensor) -> torch.Tensor:
+    return value
+
+
+def _may_be_labels(value: torch.Tensor) -> bool:
+    signed = not value.is_floating_point() and not value.is_complex() and value.dtype not in (torch.bool, torch.uint8)
+    return signed and value.numel() > 1 and not input_families.is_mask(value) and bool((value >= 0).all())
+
+
+def _with_a_few(value: torch.Tensor, number: int) -> torch.Tensor:
+    flat = value.clone(memory_format=torch.contiguous_format).view(-1)
+    flat[len(flat) // 2] = number
+    if len(flat) > _FEW_OF:
+        flat[0] = flat[-1] = number
+    return torch.empty_like(value).copy_(flat.view(value.shape))
 
 
 def _has_rows(value: torch.Tensor) -> bool:
@@ -334,6 +371,9 @@ class _Trial:
                 if failure.kind != "error":
                     self._give_up()
                 return FAILS, failure.message[:200]
+            finally:
+                if neighbour.reads_beyond:
+                    self._give_up()
             return RIGHT, ""
         return SKIPPED, reason
 

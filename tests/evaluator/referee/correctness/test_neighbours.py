@@ -8,6 +8,7 @@ import torch
 from evaluator.referee.correctness.neighbours import (
     ALIGNMENT,
     MODE,
+    NEGATIVE,
     SHAPE,
     STRIDE,
     Misaligned,
@@ -129,3 +130,21 @@ def test_what_there_was_no_time_for_counts_as_untried() -> None:
         len(each) - 1
     )
     assert Neighbours([], {}, checks).guards == [SHAPE, STRIDE, ALIGNMENT, MODE]
+
+
+def test_a_few_labels_are_negative_in_all_tensors_of_labels_and_in_each_alone() -> None:
+    labels, few, mask = torch.arange(20), torch.tensor([3, 1, 2]), torch.tensor([0, 1, 1])
+    found = of(NEGATIVE, input_set(torch.rand(20, 8), labels, mask, few))
+    assert [one.name for one in found] == ["a few integers -100", "a few integers -1"]
+    tried = [[(value == -100).nonzero().flatten().tolist() for value in values_of(way())] for way in found[0].ways]
+    assert tried == [[[], [0, 10, 19], [], [1]], [[], [0, 10, 19], [], []], [[], [], [], [1]]]
+
+
+@pytest.mark.parametrize("value", [torch.tensor([2, -1, 3]), torch.tensor([1, 0]), torch.rand(4), torch.tensor(3)])
+def test_what_holds_negative_integers_or_none_at_all_is_left_alone(value: torch.Tensor) -> None:
+    assert of(NEGATIVE, input_set(value)) == []
+
+
+def test_integers_whose_bounds_are_declared_stay_within_them() -> None:
+    inputs = input_set(torch.rand(4, 8), torch.arange(4))
+    assert not [one for one in neighbours(inputs, ["any", "bounded"]) if one.respect == NEGATIVE]
