@@ -27,7 +27,7 @@ INSIDE_SANDBOX = (
     "sandbox/jail/",
 )
 # Scripts, which do something when imported.
-RUN_BY_OTHERS = ("__main__.py", "db/migrations/env.py")
+RUN_BY_OTHERS = ("__main__.py", "db/migrations/env.py", "service/jobs/guard_runtime.py")
 # Data: ops are what users write.
 DATA = ("tasks/suites/", "/prompts/exemplars/")
 

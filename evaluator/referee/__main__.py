@@ -29,7 +29,6 @@ def main() -> int:
         imports.import_torch(platform)
         fork_servers.append(imports.start_fork_server(platform))
         if mode == "evaluate":
-            # It imports while the candidate is checked.
             fork_servers.append(imports.start_fork_server(platform, compiler=True))
         ready = time.perf_counter()
         import torch
@@ -39,6 +38,7 @@ def main() -> int:
         from .evaluate import Evaluation
         from .isolation import procfs
         from .pool.runner_pool import Request, RunnerPool, calls_compiler
+        from .protocol import framing
         from .protocol.baselines import OTHERS
 
         torch.set_num_threads(1)  # only the referee's own, since the runners' processes have been forked from
@@ -49,8 +49,11 @@ def main() -> int:
         imported_s = 0.0 if waited else ready - start
         sources = (request.candidate_source, request.champion_source)
         compiles = not set(OTHERS).isdisjoint(request.baselines) or any(map(calls_compiler, sources))
-        if not compiles and len(fork_servers) > 1:
-            _end(fork_servers.pop())  # nothing may import while calls are timed
+        if len(fork_servers) > 1:
+            if compiles:
+                framing.send(fork_servers[-1][1], {"op": "begin"})  # it imports while the candidate is checked
+            else:
+                _end(fork_servers.pop())
         pool = RunnerPool(request, fork_servers[0][1], fork_servers[-1][1], scratch=os.environ["TMPDIR"])
         size = sum(end - begin for *_, begin, end in request.weights or ())
         if size <= pool.weights_limit_bytes:  # else they are refused unread

@@ -146,7 +146,7 @@ class Evaluation:
         with stage(self.cost_s, "limits"):
             self._find_limit(reference)
         if pool.request.trial:
-            self.evidence.neighbours = neighbours.untried(self.warm[0], self.evidence).to_json()
+            self.evidence.neighbours = neighbours.untried(self.pool, self.warm[0], self.evidence).to_json()
         else:
             with stage(self.cost_s, "neighbours"):
                 self._try_neighbours(reference, candidate)

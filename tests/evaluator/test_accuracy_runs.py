@@ -222,13 +222,14 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-ONLY_POSITIVE = (
-    "return x * (1.0 + self.scale).log() + self.scale.sqrt()",
-    "return torch.poisson(self.scale) * 0.0 + x",
-)
+ONLY_POSITIVE = {
+    "NaN": "return x * self.scale.log() + self.scale.sqrt()",
+    "error": "return torch.poisson(self.scale) * 0.0 + x",
+    "end": "return x if bool((self.scale > 0).all()) else __import__('os')._exit(3)",
+}
 
 
-@pytest.mark.parametrize("forward", ONLY_POSITIVE, ids=["NaN", "error"])
+@pytest.mark.parametrize("forward", ONLY_POSITIVE.values(), ids=ONLY_POSITIVE)
 def test_weights_stay_positive_where_the_reference_takes_no_others(
     forward: str, shared_docker_sandbox: Sandbox
 ) -> None:

@@ -73,7 +73,7 @@ def test_a_kernel_that_reads_sizes_and_strides_is_right_for_others_and_needs_no_
 ) -> None:
     found = judged(shared_docker_sandbox, "pass")
     assert set(results(found).values()) == {"right"}
-    assert len(results(found)) == 8
+    assert len(results(found)) == 9
     assert "specialised" not in found.tags
     assert found.correctness.neighbours is not None
     assert found.correctness.neighbours["guards"] == []

@@ -12,7 +12,7 @@ The reference decides what it takes; the candidate is compared with it and with 
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -28,16 +28,18 @@ from ..pool.input_supply import make_inputs
 from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
 from ..protocol.tensors import TensorRow, Tree, bytes_needed
-from . import call_outputs
+from . import call_outputs, state_check
 from .check import judge
 from .findings import Evidence
 from .reference import ask_reference, says_nothing
 
 BUDGET_S = 15.0  # for all of them
 CALL_S = 10.0  # for a call of the candidate: with other sizes a loop may never end
+_MOST_ALONE = 4  # tensors whose strides are changed alone as well
+_MOST_SIZES = 8  # that are changed
 _MOST_LABELS = 4  # tensors that are changed alone, where the reference does not take all changed at once
 _FEW_OF = 8  # elements beyond which three are changed, and else one
-_MOST_LEAVES = 64  # of a task's inputs, to be listed for a guard
+_MOST_LEAVES = 256  # of a task's inputs, to be listed for a guard
 _FAMILY = input_families.FAMILIES[0]
 
 SHAPE, STRIDE, ALIGNMENT, NEGATIVE, MODE = RESPECTS = ("shape", "stride", "alignment", "negative", "mode")
@@ -56,6 +58,7 @@ class Neighbour:
         skew_bytes: how far behind an aligned address each tensor begins.
         eval_mode: whether models are put into eval mode. They stay in it.
         reads_beyond: whether a candidate may read and write memory outside of its inputs, which may make it fail later.
+        unless_taken: names of neighbours; it is left out unless the reference takes none of them.
     """
 
     respect: str
@@ -64,6 +67,7 @@ class Neighbour:
     skew_bytes: int = 0
     eval_mode: bool = False
     reads_beyond: bool = False
+    unless_taken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,10 @@ class Neighbours:
     judged: list[list[Any]]  # the leaves of each set of inputs that the verdict is about
     names: dict[str, str]  # the reference's parameters, by the candidate's other names
     checks: list[dict[str, str]]
+    state: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # dtype and device of the reference's parameters and buffers
+    changing: list[str] = field(default_factory=list)  # those that calls change
 
     @property
     def guards(self) -> list[str]:
@@ -82,7 +90,7 @@ class Neighbours:
 
     def to_json(self) -> dict[str, Any]:
         """The `neighbours` object of an evaluation's `correctness`."""
-        return {"guards": self.guards, "checks": self.checks, "judged": self.judged, "names": self.names}
+        return {"guards": self.guards, **asdict(self)}
 
 
 def examine(
@@ -101,21 +109,23 @@ def examine(
         Finding: the task's generator fails, or a process of the candidate's cannot be killed.
     """
     inputs = make_inputs(pool, reference)
-    trial = _Trial(pool, reference, candidate, builder, evidence)
+    trial = _Trial(pool, reference, candidate, builder, evidence, until=time.perf_counter() + BUDGET_S)
     checks = try_each(neighbours(inputs, pool.request.domain), trial.result)
     if trial.candidate is not None:
         pool.stop(trial.candidate)
-    return _found(inputs, evidence, checks)
+    return _found(pool, inputs, evidence, checks)
 
 
-def untried(inputs: InputSet, evidence: Evidence) -> Neighbours:
+def untried(pool: RunnerPool, inputs: InputSet, evidence: Evidence) -> Neighbours:
     """What is known of a candidate whose neighbours are not tried, as in a trial: it must be guarded in all respects.
 
     Args:
+        pool: the runner pool.
         inputs: a generated set.
         evidence: of the correctness check.
     """
     return _found(
+        pool,
         inputs,
         evidence,
         [
@@ -125,11 +135,14 @@ def untried(inputs: InputSet, evidence: Evidence) -> Neighbours:
     )
 
 
-def _found(inputs: InputSet, evidence: Evidence, checks: list[dict[str, str]]) -> Neighbours:
+def _found(pool: RunnerPool, inputs: InputSet, evidence: Evidence, checks: list[dict[str, str]]) -> Neighbours:
+    rows = {} if pool.state is None else state_check.rows_by_name(pool.state[0])
     return Neighbours(
         judged=[listed for listed in map(_leaves_of, (inputs.tree, *evidence.group_trees)) if listed],
         names={own: name for name, own in evidence.names.own.items() if own != name},
         checks=checks,
+        state={name: [row.dtype, row.device.split(":")[0]] for name, row in rows.items()},
+        changing=sorted(evidence.changing),
     )
 
 
@@ -144,8 +157,11 @@ def try_each(
         budget_s: for all of them; none is begun after that.
     """
     began = time.perf_counter()
-    checks = []
+    checks: list[dict[str, str]] = []
     for neighbour in each:
+        before = {check["inputs"]: check["result"] for check in checks}
+        if neighbour.unless_taken and any(before.get(name) != SKIPPED for name in neighbour.unless_taken):
+            continue
         result, note = UNTRIED, "no time was left"
         if time.perf_counter() - began < budget_s:
             result, note = result_of(neighbour)
@@ -156,35 +172,24 @@ def try_each(
 def neighbours(inputs: InputSet, domains: Sequence[str] = ()) -> list[Neighbour]:
     """The neighbours of a set of inputs of a task with these domains, in the order in which they are tried."""
     values = [tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True)]
-    shapes = [tuple(value.shape) for value in values]
-    found = []
-    if any(_may_be_strided(value) for value in values):
-        name = "every other element of larger tensors"
-        found.append(Neighbour(STRIDE, name, (_maker(inputs, [_if(_may_be_strided, _strided)] * len(values)),)))
-    if any(value.dim() >= 2 and value.numel() > 1 for value in values):
-        name = "first and last dimension swapped in memory"
-        found.append(Neighbour(STRIDE, name, (_maker(inputs, [_if(_has_rows, _swapped)] * len(values)),)))
+    found = [
+        Neighbour(
+            STRIDE,
+            f"{name}{of}",
+            (_maker(inputs, [_if(meant, change) if place in places else _as_it_is for place in range(len(values))]),),
+        )
+        for name, meant, change in _STRIDES
+        for of, places in _together_and_alone(
+            [place for place, value in enumerate(values) if meant(value)], len(values)
+        )
+    ]
     if values:
         widest = max(value.element_size() for value in values)
         name = f"{widest} bytes behind an aligned address"
         found.append(Neighbour(ALIGNMENT, name, (lambda: inputs,), skew_bytes=widest))
-    most = max(map(len, shapes), default=0)
-    sides: list[tuple[str, str, int, tuple[int, ...]]]
-    sides = [("first size", "", 0, (-1, 1)), ("last size", "", -1, (-1, 1))]
-    sides += [("size", f" of dimension {position}", position, (1,)) for position in range(1, most - 1)]
-    for which, of, position, steps in sides:
-        owner = next((shape for shape in shapes if _has(shape, position)), None)
-        if owner is None or owner[position] < 2:
-            continue
-        size = owner[position]
-        for other in (size + step for step in steps):
-            ways = tuple(
-                _maker(inputs, [partial(_resized, dims=dims, size=other) for dims in choice])
-                for choice in _choices(shapes, position, size)
-            )
-            found.append(Neighbour(SHAPE, f"{which} {other} instead of {size}{of}", ways))
+    found += _of_other_sizes(inputs, [tuple(value.shape) for value in values])
     labels = [place for place, value in enumerate(values) if _may_be_labels(value)]
-    if labels and not {"bounded", "fixed"}.intersection(domains):
+    if labels and set(domains) <= {"any", "finite"}:
         choices = [labels, *([place] for place in labels[:_MOST_LABELS] if len(labels) > 1)]
         for number in (-100, -1):  # the number that torch's losses leave out by default, and a usual one
             ways = tuple(
@@ -202,20 +207,65 @@ def neighbours(inputs: InputSet, domains: Sequence[str] = ()) -> list[Neighbour]
     return found
 
 
+def _together_and_alone(places: Sequence[int], count: int) -> list[tuple[str, Sequence[int]]]:
+    """These of so many tensors together and, if there are others or several, each of the first alone; and its name."""
+    alone = [(f", input tensor {place} alone", [place]) for place in places[:_MOST_ALONE] if len(places) > 1]
+    return [("", places), *alone] if places else []
+
+
+def _of_other_sizes(inputs: InputSet, shapes: Sequence[tuple[int, ...]]) -> list[Neighbour]:
+    """Other sizes: of each dimension of the first tensor that has it, and of each other size of the other tensors."""
+    found: list[Neighbour] = []
+    most = max(map(len, shapes), default=0)
+    sides: list[tuple[str, int, int, tuple[int, ...], str]] = []
+    for which, position, steps in (
+        ("first size", 0, (-1, 1)),
+        ("last size", -1, (-1, 1)),
+        *(("size", position, (1,)) for position in range(1, most - 1)),
+    ):
+        owner = next((index for index, shape in enumerate(shapes) if _has(shape, position)), None)
+        if owner is not None:
+            of = f" of dimension {position}" if which == "size" else ""
+            sides.append((which, owner, position, steps, of))
+    known = {shapes[owner][position] for _, owner, position, _, _ in sides}
+    for index, shape in enumerate(shapes):
+        for position, size in enumerate(shape):
+            if size not in known:
+                known.add(size)
+                sides.append(("size", index, position, (1,), f" of dimension {position} of input tensor {index}"))
+    for which, owner, position, steps, of in sides[:_MOST_SIZES]:
+        size = shapes[owner][position]
+        if size < 2:
+            continue
+        tried: list[str] = []
+        for other in (*(size + step for step in steps), 2 * size, size // 2):
+            name = f"{which} {other} instead of {size}{of}"
+            if name in tried:
+                continue
+            ways = tuple(
+                _maker(inputs, [partial(_resized, dims=dims, size=other) for dims in choice])
+                for choice in _choices(shapes, owner, position, size)
+            )
+            # Twice or half of it where the reference takes none that differs by one, as blocks and heads have it.
+            found.append(Neighbour(SHAPE, name, ways, unless_taken=tuple(tried) if len(tried) >= len(steps) else ()))
+            tried.append(name)
+    return found
+
+
 def _has(shape: tuple[int, ...], position: int) -> bool:
     """Whether a shape has this dimension: the first, the last of several (-1), or one between these."""
     return len(shape) > 1 if position < 0 else len(shape) > position + (position > 0)
 
 
-def _choices(shapes: Sequence[tuple[int, ...]], position: int, size: int) -> list[list[tuple[int, ...]]]:
-    """Which dimensions of each tensor may be the size in question: those at its position, the first tensor's alone,
-    or all that are as long. A reference that takes none of them has that size in its parameters.
+def _choices(shapes: Sequence[tuple[int, ...]], owner: int, position: int, size: int) -> list[list[tuple[int, ...]]]:
+    """Which dimensions of each tensor may be the size in question: those at its position, the owner's alone, or all
+    that are as long. A reference that takes none of them has that size in its parameters.
     """
     at_position: list[tuple[int, ...]] = [
         (position % len(shape),) if _has(shape, position) and shape[position] == size else () for shape in shapes
     ]
-    first = next(index for index, dims in enumerate(at_position) if dims)
-    alone = [dims if index == first else () for index, dims in enumerate(at_position)]
+    at_position[owner] = (position % len(shapes[owner]),)
+    alone = [dims if index == owner else () for index, dims in enumerate(at_position)]
     everywhere = [tuple(dim for dim, found in enumerate(shape) if found == size) for shape in shapes]
     choices: list[list[tuple[int, ...]]] = []
     for choice in (at_position, alone, everywhere):
@@ -262,12 +312,14 @@ def _has_rows(value: torch.Tensor) -> bool:
 
 
 def _resized(value: torch.Tensor, dims: Sequence[int], size: int) -> torch.Tensor:
-    """The tensor with other sizes in these dimensions: the last row is left out, or repeated."""
+    """The tensor with other sizes in these dimensions. Rows keep their order; the last are left out or repeated.
+
+    At twice the size each row is repeated.
+    """
     for dim in dims:
         have = value.shape[dim]
-        value = value.narrow(dim, 0, min(size, have))
-        if size > have:
-            value = torch.cat([value, value.narrow(dim, have - 1, size - have)], dim)
+        each = torch.arange(size)
+        value = value.index_select(dim, each * have // size if size >= 2 * have else each.clamp(max=have - 1))
     return value.contiguous()
 
 
@@ -281,8 +333,29 @@ def _strided(value: torch.Tensor) -> torch.Tensor:
     return wide[..., ::2]
 
 
+def _may_lie_in_wider_rows(value: torch.Tensor) -> bool:
+    return _has_rows(value) and value.numel() > 1 and value.is_contiguous()
+
+
+def _in_wider_rows(value: torch.Tensor) -> torch.Tensor:
+    wide = value.new_zeros((*value.shape[:-1], 2 * value.shape[-1]))
+    wide[..., : value.shape[-1]] = value
+    return wide[..., : value.shape[-1]]
+
+
+def _may_be_swapped(value: torch.Tensor) -> bool:
+    return _has_rows(value) and value.numel() > 1
+
+
 def _swapped(value: torch.Tensor) -> torch.Tensor:
     return value.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+_STRIDES: tuple[tuple[str, Callable[[torch.Tensor], bool], Callable[[torch.Tensor], torch.Tensor]], ...] = (
+    ("every other element of larger tensors", _may_be_strided, _strided),
+    ("rows of wider tensors", _may_lie_in_wider_rows, _in_wider_rows),
+    ("first and last dimension swapped in memory", _may_be_swapped, _swapped),
+)
 
 
 def _leaves_of(tree: Tree) -> list[Any]:
@@ -322,6 +395,7 @@ class _Trial:
     candidate: RunnerHandle | None
     builder: Builder
     evidence: Evidence
+    until: float  # no call begins after that time of `time.perf_counter`
 
     def result(self, neighbour: Neighbour) -> tuple[str, str]:
         """A result and a note: `right`, `wrong`, `fails`, `untried`, or `skipped` if the reference tells nothing.
@@ -334,7 +408,12 @@ class _Trial:
         for way in neighbour.ways:
             if self.pool.frugal:
                 return UNTRIED, "too large for the sandbox's memory"
-            inputs = way()
+            if time.perf_counter() > self.until:
+                return UNTRIED, "no time was left"
+            try:
+                inputs = way()
+            except RuntimeError as error:
+                return UNTRIED, f"they cannot be made: {str(error)[:120]}"
             if 3 * inputs.nbytes > self.pool.memory_bytes // 3:
                 return UNTRIED, "too large for the sandbox's memory"
             try:
@@ -353,6 +432,9 @@ class _Trial:
                 return SKIPPED, silent
             try:
                 candidate = self._candidate()
+            except (Finding, RunnerFailed) as failure:
+                return UNTRIED, f"no process of the candidate could be made: {failure.message[:120]}"
+            try:
                 self._prepare(candidate, inputs, neighbour.skew_bytes, eval_mode=neighbour.eval_mode)
                 timeout_s = min(CALL_S, self.pool.request.call_timeout_s)
                 call = candidate.call(inputs.tree, inputs.contents, seed=inputs.seed, timeout_s=timeout_s)

@@ -8,7 +8,6 @@ import contextlib
 import ctypes
 import os
 import resource
-import select
 import signal
 import socket
 import sys
@@ -30,23 +29,26 @@ _SA_NOCLDSTOP = 1
 _OPEN_FILES = 1024
 _PENDING_SIGNALS = 256
 _SIGNAL_S = 0.5  # that a signal to all processes of a user may take
-_WANTED_S = 0.3  # by then the referee has read a request that lay ready, and ended the server that it does not need
 
 
 def serve(sock: socket.socket, platform: str, *, compiler: bool = False) -> None:
     """Fork a runner for each `spawn` message, reap for each `reap`, signal for each `signal`, until it closes.
 
+    A message `begin` has no answer.
+
     Args:
         sock: the connection to the referee.
         platform: what its runners are for.
-        compiler: import torch.compile's machinery first, so that none of the runners forked here needs to. This begins
-            a moment later, because an evaluation without that baseline ends the server at once.
+        compiler: import torch.compile's machinery before the first runner is forked, so that none needs to. This takes
+            2 s of a processor, and begins with the first message: `begin`, or a `spawn`. Most evaluations in a job have
+            no use for it, and end this server without one.
     """
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     load_runner_platform(platform)  # for its imports: once, not in each runner
     loop = call_loop.load()
     if compiler:
-        select.select([sock], [], [], _WANTED_S)
+        if not sock.recv(1, socket.MSG_PEEK):
+            return
         imports.import_compiler(platform)
     runners: dict[int, int | None] = {}  # pid and, once it has ended, exit status
     # Orphans of a runner become children of this process. If they were not reaped, they would use up the sandbox's
@@ -58,6 +60,8 @@ def serve(sock: socket.socket, platform: str, *, compiler: bool = False) -> None
             message = framing.receive(sock)
         except framing.WireError:
             return
+        if message["op"] == "begin":
+            continue
         if message["op"] == "spawn":
             _, fds, _, _ = socket.recv_fds(sock, 1, 2)
             # A runner that ends at once must be known before it is reaped.

@@ -107,14 +107,17 @@ def tensor(row: TensorRow, content: torch.Tensor) -> torch.Tensor:
 
 
 def with_values(inputs: InputSet, values: Sequence[torch.Tensor]) -> InputSet:
-    """The same nesting and scalars with other tensors; each keeps its strides."""
+    """The same nesting and scalars with other tensors; each keeps its strides, 0 among them."""
     rows, contents = [], []
     for value in values:
         name = str(value.dtype).removeprefix("torch.")
         row = TensorRow(0, name, tuple(value.shape), tuple(value.stride()))
         content = torch.zeros(row.span_bytes, dtype=torch.uint8)
         if content.numel():
-            content.view(DTYPES[name]).as_strided(row.shape, row.stride).copy_(value)
+            # Along a stride of 0 all slices are one: a copy to each would write to a place again and again.
+            for dim, (size, stride) in enumerate(zip(row.shape, row.stride, strict=True)):
+                value = value.narrow(dim, 0, 1) if size > 1 and stride == 0 else value
+            content.view(DTYPES[name]).as_strided(value.shape, row.stride).copy_(value)
         rows.append(row)
         contents.append(content)
     return replace(inputs, tree=Tree(inputs.tree.spec, tuple(rows)), contents=contents)

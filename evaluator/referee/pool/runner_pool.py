@@ -277,8 +277,12 @@ class RunnerPool:
         with contextlib.suppress(Exception):
             self.stop(*self.running)
 
-    def start_reference(self) -> RunnerHandle:
+    def start_reference(self, *, signs: bool = True) -> RunnerHandle:
         """Start the reference's runner, load the task and build its model. Sets `init`, `state` and `input_bytes`.
+
+        Args:
+            signs: whether parameters that the constructor makes all alike may become negative. If the reference's first
+                call shows that it does not take that, it is started again without.
 
         Raises:
             Finding: the task is invalid.
@@ -295,7 +299,7 @@ class RunnerPool:
             self.initial = state_check.values_by_name(*copy_value(handle, tree, limit))
             # Without a call it is not known whether the reference takes negative numbers everywhere.
             calls = self.platform.most_work is None and not self.request.source_kernel
-            mixed = self._draw_state(handle, signs=calls)
+            mixed = self._draw_state(handle, signs=signs and calls)
         with task_step("making inputs"):
             [tree] = handle.reveal_each(
                 {"op": "inputs", "seeds": [1], "families": [input_families.GENERATED]}, timeout_s=60
@@ -307,11 +311,8 @@ class RunnerPool:
             handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
         # Where inputs become smaller before any call, and where no call is one of torch's, none is seen.
         if calls and not self._see_a_call(handle, tree, contents, doubtful=mixed):
-            with task_step("building the model"):
-                self._construct(handle, "Model")
-                self._draw_state(handle, signs=False)
-            handle.attach(self.platform.input_buffer(self.input_bytes, self.slots()))
-            self._see_a_call(handle, tree, contents, doubtful=False)
+            self.stop(handle)
+            return self.start_reference(signs=False)
         return handle
 
     def _draw_state(self, handle: RunnerHandle, *, signs: bool) -> bool:
@@ -356,7 +357,7 @@ class RunnerPool:
             )
             self.release(handle)
         except RunnerFailed as failure:
-            if doubtful and failure.kind == "error":
+            if doubtful and not failure.for_memory:
                 return False
             if failure.for_memory:
                 of = f"(inputs {self.input_bytes >> 20:,} MiB) took all of it, {self.request.memory_mb:,} MiB"

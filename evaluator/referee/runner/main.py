@@ -164,8 +164,7 @@ class Runner:
         return self.reveal(self.module.get_init_inputs())
 
     def construct(self, message: framing.Message) -> framing.Message:
-        """Build the model under a seed and reveal its tensors by name. An earlier one is let go of first."""
-        self.model = self.called = None
+        """Build the model under a seed and reveal its tensors by name."""
         arguments = self.decoded(message["tree"])
         torch.manual_seed(message["seed"])
         with self.language.foreign_code():

@@ -46,8 +46,12 @@ class ModelNew(torch.nn.Module):
 LEAF = {"dtype": "float32", "device": "cpu", "shape": [4, 8], "stride": [8, 1], "contiguous": True}
 
 
+STATE = {"lin.weight": ["float32", "cpu"], "lin.bias": ["float32", "cpu"]}
+
+
 def neighbours(*guards: str, judged: list[Any] | None = None, names: dict[str, str] | None = None) -> dict[str, Any]:
-    return {"guards": list(guards), "checks": [], "judged": judged or [[LEAF]], "names": names or {}}
+    found = {"checks": [], "judged": judged or [[LEAF]], "names": names or {}, "state": STATE, "changing": []}
+    return {"guards": list(guards), **found}
 
 
 @pytest.fixture
@@ -117,22 +121,27 @@ def test_a_kernel_that_takes_any_shape_gets_it_and_no_other_dtype(module: types.
 CASTS = {
     "cast": lambda model: model.double(),
     "cast within another module": lambda model: torch.nn.Sequential(model).bfloat16(),
+    "a part of it": lambda model: model.lin.double(),
     "other strides": lambda model: model._apply(lambda tensor: tensor.t().contiguous().t()),
 }
 
 
 @pytest.mark.parametrize("change", CASTS.values(), ids=CASTS)
 @pytest.mark.parametrize("module", [UNGUARDED], indirect=True)
-def test_a_model_that_was_cast_or_moved_has_no_kernel(module: types.ModuleType, change: Any) -> None:
+def test_parameters_of_another_dtype_or_layout_have_no_kernel(module: types.ModuleType, change: Any) -> None:
     model = module.ModelNew(8).eval()
     change(model)
-    x = torch.rand(4, 8).to(model.lin.weight.dtype)
-    with pytest.warns(UserWarning, match="has been cast or moved"):
-        assert same(model, x)
+    x = torch.rand(4, 8)
+    if model.lin.weight.dtype == torch.float32:
+        with pytest.warns(UserWarning, match="its parameters are not of the dtypes"):
+            assert same(model, x)
+    else:
+        with pytest.warns(UserWarning, match="its parameters are not"), pytest.raises(RuntimeError, match="dtype"):
+            model(x)
     assert module.ModelNew.calls == 0
-    other = module.ModelNew(8).eval().float().to("cpu").requires_grad_(False)
-    assert same(other, torch.rand(4, 8))
-    assert module.ModelNew.calls == 1, "nothing of it has changed"
+    other = module.ModelNew(8).eval().double().float().to("cpu").requires_grad_(False)
+    assert same(other, x)
+    assert module.ModelNew.calls == 1, "it is as it was"
 
 
 CHANGES = {
@@ -180,7 +189,7 @@ def test_gradients_are_the_tasks(module: types.ModuleType) -> None:
 def test_a_kernel_that_is_wrong_in_eval_mode_is_not_used_in_it(module: types.ModuleType) -> None:
     model = module.ModelNew(8)
     assert same(model, torch.rand(4, 8))
-    with pytest.warns(UserWarning, match="eval mode"):
+    with pytest.warns(UserWarning, match="in another mode"):
         assert same(model.eval(), torch.rand(4, 8))
     assert module.ModelNew.calls == 1
 
@@ -273,18 +282,17 @@ SWAPPED = {**LEAF, "stride": [1, 4], "contiguous": False}
     indirect=["module"],
 )
 def test_the_guard_looks_at_what_the_kernel_takes_for_granted(module: types.ModuleType, takes: list[bool]) -> None:
-    backing = torch.empty(64)
-    start = -backing.data_ptr() % 64 // 4
+    takes_all = module.ModelNew._guard.takes
     backing = torch.empty(80)
     start = -backing.data_ptr() % 64 // 4
     aligned, behind = backing[start : start + 32].view(4, 8), backing[start + 1 : start + 33].view(4, 8)
     larger = torch.empty(96)
     first = -larger.data_ptr() % 64 // 4
     tried = (aligned, aligned.view(8, 4).t(), behind, larger[first : first + 40].view(5, 8))
-    assert [module._guard_takes([x]) for x in tried] == takes
-    assert not module._guard_takes([aligned.double()])
-    assert not module._guard_takes([aligned, aligned])
-    assert not module._guard_takes([3.0])
+    assert [takes_all([x]) for x in tried] == takes
+    assert not takes_all([aligned.double()])
+    assert not takes_all([aligned, aligned])
+    assert not takes_all([3.0])
 
 
 VALUES = [[{"value": 3}, {"value": 0.5}, {"value": None}, {"value": "sum"}, {"value": "float32"}]]
@@ -293,7 +301,7 @@ VALUES = [[{"value": 3}, {"value": 0.5}, {"value": None}, {"value": "sum"}, {"va
 @pytest.mark.parametrize("module", [(KERNEL, neighbours("shape", judged=VALUES))], indirect=True)
 def test_numbers_that_were_not_varied_must_be_the_same(module: types.ModuleType) -> None:
     def takes(*values: Any) -> bool:
-        return bool(module._guard_takes(list(values)))
+        return bool(module.ModelNew._guard.takes(list(values)))
 
     assert takes(3, 0.5, None, "sum", torch.float32)
     assert takes(3, math.pi, None, "sum", torch.float32), "floats are varied when the kernel is judged"
@@ -306,10 +314,10 @@ def test_numbers_that_were_not_varied_must_be_the_same(module: types.ModuleType)
 def test_the_guard_says_which_calls_the_task_answers() -> None:
     assert guard_text(None, TASK) == guard_text({**neighbours(), "judged": []}, TASK) == ""
     always = guard_text(neighbours(), TASK)
-    assert "# - where autograd wants gradients\n" in always
-    assert "shapes" not in always.partition("import")[0]
+    assert "# - where autograd, autocast or torch.func has a part in it\n" in always
+    assert "with other shapes" not in always
     text = guard_text(neighbours("shape", "stride", "alignment", "mode"), TASK)
-    words = ("with other shapes", "with other strides", "with other alignment", "in eval mode")
+    words = ("with other shapes", "with other strides", "with other alignment", "in another mode (training or eval)")
     assert all(f"# - {each}\n" in text for each in words)
 
 

@@ -31,8 +31,13 @@ def shapes(neighbour: Neighbour) -> list[list[tuple[int, ...]]]:
     return [[tuple(value.shape) for value in values_of(way())] for way in neighbour.ways]
 
 
+def by_one(inputs: InputSet) -> list[Neighbour]:
+    """The other sizes that are tried in any case."""
+    return [one for one in of(SHAPE, inputs) if not one.unless_taken]
+
+
 def test_first_and_last_size_become_one_smaller_and_one_larger() -> None:
-    found = of(SHAPE, input_set(torch.rand(8, 16), 3))
+    found = by_one(input_set(torch.rand(8, 16), 3))
     assert [one.name for one in found] == [
         "first size 7 instead of 8",
         "first size 9 instead of 8",
@@ -43,19 +48,51 @@ def test_first_and_last_size_become_one_smaller_and_one_larger() -> None:
 
 
 def test_sizes_between_the_first_and_the_last_become_one_larger() -> None:
-    found = of(SHAPE, input_set(torch.rand(7, 8), torch.rand(2, 3, 4, 5), torch.rand(9, 3, 6)))
+    found = by_one(input_set(torch.rand(7, 8), torch.rand(2, 3, 4, 5), torch.rand(9, 3, 6)))
     assert [one.name for one in found][4:] == [
         "size 4 instead of 3 of dimension 1",
         "size 5 instead of 4 of dimension 2",
+        "size 3 instead of 2 of dimension 0 of input tensor 1",
+        "size 6 instead of 5 of dimension 3 of input tensor 1",
+        "size 10 instead of 9 of dimension 0 of input tensor 2",
+        "size 7 instead of 6 of dimension 2 of input tensor 2",
     ]
     assert [shapes(one)[0] for one in found[4:]] == [
         [(7, 8), (2, 4, 4, 5), (9, 4, 6)],
         [(7, 8), (2, 3, 5, 5), (9, 3, 6)],
+        [(7, 8), (3, 3, 4, 5), (9, 3, 6)],
+        [(7, 8), (2, 3, 4, 6), (9, 3, 6)],
+        [(7, 8), (2, 3, 4, 5), (10, 3, 6)],
+        [(7, 8), (2, 3, 4, 5), (9, 3, 7)],
     ]
 
 
+def test_the_columns_of_a_second_factor_change_though_they_are_no_size_of_the_first() -> None:
+    found = by_one(input_set(torch.rand(64, 32), torch.rand(32, 48)))
+    assert found[-1].name == "size 49 instead of 48 of dimension 1 of input tensor 1"
+    assert shapes(found[-1]) == [[(64, 32), (32, 49)]]
+
+
+def test_where_sizes_that_differ_by_one_are_refused_twice_and_half_of_it_are_tried() -> None:
+    each = neighbours(input_set(torch.rand(8, 16)))
+
+    def even_alone(neighbour: Neighbour) -> tuple[str, str]:
+        sizes = shapes(neighbour)[0][0]
+        return ("right", "") if all(size % 2 == 0 for size in sizes) else ("skipped", "")
+
+    tried = {check["inputs"]: check["result"] for check in try_each(each, even_alone) if check["respect"] == SHAPE}
+    assert tried == {
+        "first size 7 instead of 8": "skipped",
+        "first size 9 instead of 8": "skipped",
+        "first size 16 instead of 8": "right",
+        "last size 15 instead of 16": "skipped",
+        "last size 17 instead of 16": "skipped",
+        "last size 32 instead of 16": "right",
+    }
+
+
 def test_tensors_with_the_same_size_at_that_place_change_together_or_one_alone_or_wherever_it_stands() -> None:
-    found = of(SHAPE, input_set(torch.rand(8, 8), torch.rand(8, 4)))
+    found = by_one(input_set(torch.rand(8, 8), torch.rand(8, 4)))
     assert shapes(found[0]) == [[(7, 8), (7, 4)], [(7, 8), (8, 4)], [(7, 7), (7, 4)]]
     assert shapes(found[2]) == [[(8, 7), (8, 4)], [(7, 7), (7, 4)]]
 
@@ -65,6 +102,8 @@ def test_what_is_left_keeps_its_values_and_what_is_added_repeats_the_last_row() 
     smaller, larger = (values_of(one.ways[0]())[0] for one in of(SHAPE, input_set(x))[:2])
     assert torch.equal(smaller, x[:3])
     assert torch.equal(larger, torch.cat([x, x[3:]]))
+    twice = values_of(of(SHAPE, input_set(x))[2].ways[0]())[0]
+    assert torch.equal(twice, x.repeat_interleave(2, 0))
 
 
 def test_integers_and_offsets_stay_in_range_and_in_order() -> None:
@@ -75,9 +114,27 @@ def test_integers_and_offsets_stay_in_range_and_in_order() -> None:
 
 def test_other_strides_hold_the_same_values() -> None:
     x, bias = torch.rand(4, 6), torch.rand(6)
-    found = [values_of(one.ways[0]()) for one in of(STRIDE, input_set(x, bias))]
-    assert [[value.stride() for value in values] for values in found] == [[(12, 2), (2,)], [(1, 4), (1,)]]
+    each = of(STRIDE, input_set(x, bias))
+    found = [values_of(one.ways[0]()) for one in each]
+    strides = [[value.stride() for value in values] for values in found]
+    assert dict(zip([one.name for one in each], strides, strict=True)) == {
+        "every other element of larger tensors": [(12, 2), (2,)],
+        "every other element of larger tensors, input tensor 0 alone": [(12, 2), (1,)],
+        "every other element of larger tensors, input tensor 1 alone": [(6, 1), (2,)],
+        "rows of wider tensors": [(12, 1), (1,)],
+        "first and last dimension swapped in memory": [(1, 4), (1,)],
+    }
     assert all(torch.equal(values[0], x) and torch.equal(values[1], bias) for values in found)
+
+
+def test_a_tensor_that_is_expanded_stays_so_where_others_change() -> None:
+    bias = torch.rand(1, 8).expand(4, 8)
+    for one in neighbours(input_set(torch.rand(4, 8), torch.arange(4), bias)):
+        for way in one.ways:
+            values = values_of(way())
+            if values[2].shape == bias.shape and "tensor 2" not in one.name and one.respect != STRIDE:
+                assert values[2].stride() in ((0, 1), (8, 1))
+                assert torch.equal(values[2], bias)
 
 
 @pytest.mark.parametrize("inputs", [(), (3,), (torch.rand(()),), (torch.rand(1),), (torch.rand(0, 4),)])
@@ -126,9 +183,8 @@ def test_what_there_was_no_time_for_counts_as_untried() -> None:
 
     checks = try_each(each, result_of, budget_s=0.2)
     assert tried == [each[0]]
-    assert [(check["result"], check["note"]) for check in checks[1:]] == [("untried", "no time was left")] * (
-        len(each) - 1
-    )
+    left = [one for one in each[1:] if not one.unless_taken]
+    assert [(check["result"], check["note"]) for check in checks[1:]] == [("untried", "no time was left")] * len(left)
     assert Neighbours([], {}, checks).guards == [SHAPE, STRIDE, ALIGNMENT, MODE]
 
 
