@@ -107,7 +107,7 @@ def kernel_text(details: JobDetails, best: EvaluationRecord) -> str:
     if details.on_leaderboard:
         lines.append(f"# {details.on_leaderboard}")
     lines.append(f"# Harness: {provenance.get('harness', 'unknown')}")
-    lines.append(f"# Use: ModelNew stands in for the task's Model; it needs {_requirements(best.platform)}.")
+    lines.append(f"# Use: ModelNew stands in for the task's Model, under torch.no_grad(); it needs {_requirements(best.platform)}.")
     assert isinstance(job.task, TaskRecord)  # as that of a single job is
     guard = guard_text((best.result.get("correctness") or {}).get("neighbours"), job.task.source)
     return "\n".join(_one_line(line, 400) for line in lines) + "\n\n" + best.source + guard
