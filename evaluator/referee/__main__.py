@@ -5,6 +5,7 @@ The request is one line of JSON. What follows are the elements of the weights th
 The modes are `evaluate`, `build`, `check`, `profile` and `device`.
 """
 
+import contextlib
 import io
 import json
 import os
@@ -51,7 +52,8 @@ def main() -> int:
         compiles = not set(OTHERS).isdisjoint(request.baselines) or any(map(calls_compiler, sources))
         if len(fork_servers) > 1:
             if compiles:
-                framing.send(fork_servers[-1][1], {"op": "begin"})  # it imports while the candidate is checked
+                with contextlib.suppress(OSError):  # whoever needs a server that has died is told so then
+                    framing.send(fork_servers[-1][1], {"op": "begin"})  # it imports while the candidate is checked
             else:
                 _end(fork_servers.pop())
         pool = RunnerPool(request, fork_servers[0][1], fork_servers[-1][1], scratch=os.environ["TMPDIR"])

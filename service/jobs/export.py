@@ -107,9 +107,12 @@ def kernel_text(details: JobDetails, best: EvaluationRecord) -> str:
     if details.on_leaderboard:
         lines.append(f"# {details.on_leaderboard}")
     lines.append(f"# Harness: {provenance.get('harness', 'unknown')}")
-    lines.append(f"# Use: ModelNew stands in for the task's Model, under torch.no_grad(); it needs {_requirements(best.platform)}.")
     assert isinstance(job.task, TaskRecord)  # as that of a single job is
-    guard = guard_text((best.result.get("correctness") or {}).get("neighbours"), job.task.source)
+    lines.append(f"# Use: ModelNew stands in for the task's Model; it needs {_requirements(best.platform)}.")
+    guard = ""
+    if best.platform in PLATFORM_NAMES and load_platform(best.platform).timed == "wall":  # else torch calls no ModelNew
+        lines.append("# Call it under torch.no_grad(): it gives no gradients.")
+        guard = guard_text((best.result.get("correctness") or {}).get("neighbours"), job.task.source)
     return "\n".join(_one_line(line, 400) for line in lines) + "\n\n" + best.source + guard
 
 

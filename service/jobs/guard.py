@@ -18,7 +18,8 @@ _RUNTIME = Path(__file__).with_name("guard_runtime.py")
 _ALWAYS = (
     "with other dtypes, devices, numbers of dimensions, or values of what is no tensor",
     "where autograd, autocast or torch.func has a part in it",
-    "of a model with parameters of other dtypes or on other devices",
+    "with other sizes than those that may vary (`variable` below)",
+    "of a model with parameters of other dtypes, devices or strides",
     "after parameters have been changed behind the kernel's first call",
 )
 _GUARD = """
@@ -33,6 +34,7 @@ _guard_install(
     ModelNew,
     respects={guards!r},
     judged={judged!r},
+    variable={variable!r},
     names={names!r},
     state={state!r},
     changing={changing!r},
@@ -59,6 +61,7 @@ def guard_text(neighbours: Mapping[str, Any] | None, task_source: str) -> str:
         runtime=_RUNTIME.read_text(encoding="utf-8").partition('"""\n\n')[2].rstrip(),
         guards=list(neighbours["guards"]),
         judged=[[_finite(leaf) for leaf in leaves] for leaves in neighbours["judged"]],
+        variable=[(each["dims"], each["multiple_of"]) for each in neighbours.get("variable") or ()],
         names=dict(neighbours["names"]),
         state=dict(neighbours.get("state") or {}),
         changing=list(neighbours.get("changing") or ()),
@@ -74,7 +77,6 @@ def _finite(leaf: Mapping[str, Any]) -> dict[str, Any]:
 def _guarded(neighbours: Mapping[str, Any]) -> list[str]:
     """In which calls the kernel is known to be wrong or to fail, or was not tried."""
     words = {
-        Respect.SHAPE: "with other shapes",
         Respect.STRIDE: "with other strides",
         Respect.ALIGNMENT: "with other alignment",
         Respect.NEGATIVE: "with negative integers in tensors",

@@ -5,6 +5,7 @@ task's own code, which works on the kernel's own parameters and buffers.
 """
 
 import concurrent.futures as _guard_futures
+import copy as _guard_copy
 import functools as _guard_functools
 import inspect as _guard_inspect
 import linecache as _guard_linecache
@@ -27,7 +28,7 @@ class _GuardRecord:
 
     def __init__(self, kernel: "_guard_weakref.ref[_guard_Any]") -> None:
         self.kernel = kernel
-        self.seen: list[tuple[_guard_Any, int, int | None]] | None = None  # reference, address and version of each
+        self.seen: list[tuple[_guard_Any, int, int]] | None = None  # reference, address and version of each
         self.trained = False  # whether gradients were wanted behind that: some optimizers change no version
         self.model: _guard_Any = None
         self.modes: dict[str, bool] = {}  # of the model's modules, as its constructor left them
@@ -37,51 +38,76 @@ class _GuardRecord:
 class _Guard:
     """Decides for each call whether the kernel or the task's own code answers.
 
-    `respects` are those in which the kernel takes its task for granted, `judged` the leaves of each set of inputs that
-    it was judged on, `names` the task's names of tensors that have others in the kernel, `state` the dtype and device
-    of each of the task's tensors, `changing` the names of those that calls change, `task` the task's source.
+    `respects` are those in which the kernel takes its task for granted; `judged` are the leaves of each set of inputs
+    that it was judged on, and `variable` the dimensions of the first of these that may have another size together;
+    `names` are the task's names of tensors that have others in the kernel; `state` is the dtype, device and strides of
+    each of the kernel's tensors that stand for the task's, and `changing` names those that calls change; `task` is the
+    task's source.
     """
 
     def __init__(
         self,
         respects: list[str],
         judged: list[list[dict[str, _guard_Any]]],
+        variable: list[tuple[list[list[int]], int]],
         names: dict[str, str],
-        state: dict[str, list[str]],
+        state: dict[str, list[_guard_Any]],
         changing: list[str],
         task: str,
     ) -> None:
         self.respects, self.task = respects, task
         self.judged = [[self._known(leaf) for leaf in leaves] for leaves in judged]
+        self.variable = [({(leaf, dim) for leaf, dim in dims}, multiple_of) for dims, multiple_of in variable]
+        self.variable.sort(key=lambda each: len(each[0]))
         self.own_names = {known: own for own, known in names.items()}
-        self.state = {name: (getattr(_guard_torch, dtype), device) for name, (dtype, device) in state.items()}
-        self.changing = {self.own_names.get(name, name).rpartition(".")[2] for name in changing}
+        self.state = [(getattr(_guard_torch, dtype), device, tuple(stride)) for dtype, device, stride in state.values()]
+        self.paths = [name.split(".") for name in state]
+        self.watched = [place for place, name in enumerate(state) if name not in changing]
+        self.names = list(state)
         self.records: dict[int, _GuardRecord] = {}
         self.inside = _guard_threading.local()
-        self.lock = _guard_threading.Lock()
+        self.lock, self.records_lock = _guard_threading.Lock(), _guard_threading.Lock()
         self.module: _guard_Any = None
+        self.untraced: _guard_Any = None
 
     @staticmethod
     def _known(leaf: dict[str, _guard_Any]) -> dict[str, _guard_Any]:
         if "value" in leaf:
             return leaf
-        return {**leaf, "dtype": getattr(_guard_torch, leaf["dtype"]), "device": leaf["device"].split(":")[0]}
+        dtype, sizes = getattr(_guard_torch, leaf["dtype"]), {name: tuple(leaf[name]) for name in ("shape", "stride")}
+        return {**leaf, **sizes, "dtype": dtype, "device": leaf["device"].split(":")[0]}
 
-    def made(self, kernel: _guard_Any, args: _guard_Any, kwargs: _guard_Any, rng: _guard_Any) -> None:
+    def made(self, kernel: _guard_Any, made_with: _guard_Any) -> None:
         """Remember how a kernel was made. A function that it has chosen as its `forward` is guarded as well."""
-        modes = {}
+        registered = [self._registered(kernel, path) is not None for path in self.paths]
+        named = {}
         if isinstance(kernel, _guard_torch.nn.Module):
-            modes = {name: module.training for name, module in kernel.named_modules()}
-        kernel.__dict__["_guard_made"] = (args, kwargs, rng, modes)
-        self._take_forward(kernel)
+            named = {name: module.training for name, module in kernel.named_modules(remove_duplicate=False)}
+        kernel.__dict__["_guard_made"] = (*made_with, named, self._modes(kernel), registered)
+        self._take_forward(kernel, None)
 
-    def _take_forward(self, kernel: _guard_Any) -> None:
-        own = kernel.__dict__.pop("forward", None) if isinstance(kernel, _guard_torch.nn.Module) else None
-        if own is not None:
-            kernel.__dict__["_guard_forward"] = own
+    def _take_forward(self, kernel: _guard_Any, before: _guard_Any) -> None:
+        own = kernel.__dict__.get("forward")
+        if own is not None and own is not before and isinstance(kernel, _guard_torch.nn.Module):
+            kernel.__dict__["_guard_forward"] = kernel.__dict__.pop("forward")
+
+    @staticmethod
+    def _modes(kernel: _guard_Any) -> list[bool]:
+        modules: list[_guard_Any] = [kernel] if isinstance(kernel, _guard_torch.nn.Module) else []
+        for module in modules:  # which grows
+            if module._modules:
+                modules += [each for each in module._modules.values() if each is not None]
+        return [module.training for module in modules]
 
     def call(self, kernel: _guard_Any, function: _guard_Any, args: _guard_Any, kwargs: _guard_Any) -> _guard_Any:
         """Answer a call by `function`, which is the kernel, or by the task's own code."""
+        if "torch._dynamo" not in _guard_sys.modules:
+            return self._answer(kernel, function, args, kwargs)
+        if self.untraced is None:  # torch.compile may be at work around the call
+            self.untraced = _guard_torch.compiler.disable(self._answer)  # type: ignore[no-untyped-call]
+        return self.untraced(kernel, function, args, kwargs)
+
+    def _answer(self, kernel: _guard_Any, function: _guard_Any, args: _guard_Any, kwargs: _guard_Any) -> _guard_Any:
         inside = self.inside.__dict__.setdefault("kernels", set())
         if "_guard_made" not in kernel.__dict__ or id(kernel) in inside:
             return function(*args, **kwargs)  # of its constructor, or of the kernel itself
@@ -92,62 +118,67 @@ class _Guard:
                 record.told.add(why)
                 _guard_warnings.warn(f"the task's own code answers a call of ModelNew: {why}", stacklevel=2)
             return self._by_task(kernel, record, args, kwargs)
+        before = kernel.__dict__.get("forward")  # a user's own, which calls this one
         inside.add(id(kernel))
         try:
             return function(*args, **kwargs)
         finally:
             inside.discard(id(kernel))
-            self._take_forward(kernel)
-
-    call._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch.compiler.disable does it
+            self._take_forward(kernel, before)
 
     def _record(self, kernel: _guard_Any) -> _GuardRecord:
         key = id(kernel)
         record = self.records.get(key)
         if record is None or record.kernel() is not kernel:
-            ref = _guard_weakref.ref(kernel, lambda _: self.records.pop(key, None))
-            record = self.records[key] = _GuardRecord(ref)
+            with self.records_lock:
+                record = self.records.get(key)
+                if record is None or record.kernel() is not kernel:
+                    ref = _guard_weakref.ref(kernel, lambda _: self.records.pop(key, None))
+                    record = self.records[key] = _GuardRecord(ref)
         return record
 
     def refuses(self, kernel: _guard_Any, record: _GuardRecord, args: _guard_Any, kwargs: _guard_Any) -> str:
         """Why the task's own code answers a call; empty where the kernel does."""
-        told = kernel.__dict__
-        modes = told["_guard_made"][3]
-        if "mode" in self.respects and modes and kernel.training != modes[""]:
+        leaves, held = self.leaves(args), self._held(kernel)
+        if self._is_watched(leaves, held):
+            return (
+                "torch looks into it (autocast, torch.func, forward-mode derivatives, tracing, a subclass of tensors)"
+            )
+        modes = self._modes(kernel)
+        if modes != kernel.__dict__["_guard_made"][-2] and ("mode" in self.respects or any(modes)):
             return "it is in another mode than it was judged in"
-        leaves = self.leaves(args)
         if kwargs or not self.takes(leaves):
             return "its inputs are not like those that the kernel was judged on"
-        held = self._held(kernel)
-        if self._is_watched(leaves, held):
-            return "torch looks into it (autocast, torch.func, forward-mode derivatives)"
         if _guard_torch.is_grad_enabled() and self._wants_gradients(kernel, leaves, held):
-            record.trained = record.seen is not None
+            record.trained = record.trained or (record.seen is not None and self._may_train(held))
             return "gradients are wanted (not under torch.no_grad(), nor of parameters after eval())"
         if record.seen is None:
-            if any(map(_guard_torch.nn.parameter.is_lazy, held)):
-                return ""  # the kernel's call makes them
-            if "_guard_called" in told:
-                return "it is a copy of a model that was called before (make a model anew to use the kernel)"
-            if not self._is_as_judged(kernel):
-                return "its parameters are not of the dtypes and on the devices that the kernel was judged with"
-            record.seen = [
-                (_guard_weakref.ref(each), each.data_ptr(), None if each.is_inference() else each._version)
-                for each in held
-            ]
-            told["_guard_called"] = True
-        elif record.trained or self._has_changed(held, record.seen):
+            with self.records_lock:
+                return self._refuses_first(kernel, record, held)
+        if record.trained or self._has_changed(held, record.seen):
             return "parameters were changed after the kernel's first call (make the model anew to use the kernel)"
         return ""
 
-    @staticmethod
-    def _has_changed(held: list[_guard_Any], seen: list[tuple[_guard_Any, int, int | None]]) -> bool:
-        if len(held) != len(seen):
-            return True
-        for each, (ref, address, version) in zip(held, seen, strict=True):
-            if ref() is not each or each.data_ptr() != address:
-                return True
-            if version is not None and each._version != version:
+    def _refuses_first(self, kernel: _guard_Any, record: _GuardRecord, held: list[_guard_Any]) -> str:
+        """The same for the kernel's first call, of which the tensors are remembered that it sees."""
+        if record.seen is not None:  # another thread was first
+            return ""
+        if "_guard_called" in kernel.__dict__:
+            return "it is a copy of a model that was called before (make a model anew to use the kernel)"
+        if any(each is not None and _guard_torch.nn.parameter.is_lazy(each) for each in held):
+            return ""  # the kernel's call makes them
+        if not self._is_as_judged(held):
+            return "its parameters are not of the dtypes, devices and strides that the kernel was judged with"
+        record.seen = [
+            (_guard_weakref.ref(held[place]), held[place].data_ptr(), held[place]._version) for place in self.watched
+        ]
+        kernel.__dict__["_guard_called"] = True
+        return ""
+
+    def _has_changed(self, held: list[_guard_Any], seen: list[tuple[_guard_Any, int, int]]) -> bool:
+        for place, (ref, address, version) in zip(self.watched, seen, strict=True):
+            each = held[place]
+            if each is None or ref() is not each or each.data_ptr() != address or each._version != version:
                 return True
         return False
 
@@ -165,27 +196,53 @@ class _Guard:
 
     def takes(self, leaves: list[_guard_Any]) -> bool:
         """Whether the kernel was judged on inputs like these."""
-        return any(len(leaves) == len(known) and all(map(self._is_like, leaves, known)) for known in self.judged)
+        for number, known in enumerate(self.judged):
+            if len(leaves) != len(known) or not all(map(self._is_like, leaves, known)):
+                continue
+            others = self._other_sizes(leaves, known)
+            if not others or (number == 0 and self._may_vary(others)):
+                return True
+        return False
 
     def _is_like(self, value: _guard_Any, known: dict[str, _guard_Any]) -> bool:
+        """Whether a value is like a judged one in all but its sizes."""
         if not isinstance(value, _guard_torch.Tensor):
             return "value" in known and self._is_same(value, known["value"])
         if "value" in known or value.dtype is not known["dtype"] or value.device.type != known["device"]:
             return False
+        if value.is_nested or value.layout is not _guard_torch.strided or value.is_conj() or value.is_neg():
+            return False
         shape = value.shape
-        if len(shape) != len(known["shape"]) or value.layout is not _guard_torch.strided or value.is_nested:
-            return False
-        if value.is_conj() or value.is_neg():
-            return False
-        if "shape" in self.respects and list(shape) != known["shape"]:
+        if len(shape) != len(known["shape"]):
             return False
         if "stride" in self.respects:
-            same = list(shape) == known["shape"] and list(value.stride()) == known["stride"]
+            same = shape == known["shape"] and value.stride() == known["stride"]
             if not same and not (known["contiguous"] and value.is_contiguous()):
                 return False
         if "negative" in self.respects and value.dtype in _GUARD_SIGNED and value.numel() and value.amin() < 0:
             return False
         return "alignment" not in self.respects or value.data_ptr() % _GUARD_ALIGN_BYTES == 0
+
+    @staticmethod
+    def _other_sizes(leaves: list[_guard_Any], known: list[dict[str, _guard_Any]]) -> dict[tuple[int, int], int]:
+        """The sizes that are not those that were judged, by leaf and dimension."""
+        return {
+            (number, dim): size
+            for number, (leaf, each) in enumerate(zip(leaves, known, strict=True))
+            if "shape" in each and leaf.shape != each["shape"]
+            for dim, size in enumerate(leaf.shape)
+            if size != each["shape"][dim]
+        }
+
+    def _may_vary(self, others: dict[tuple[int, int], int]) -> bool:
+        """Whether such sizes were tried: each belongs to dimensions that may vary together, all of the same size."""
+        left = set(others)
+        for dims, multiple_of in self.variable:  # those of few dimensions first
+            if dims <= others.keys():
+                sizes = {others[dim] for dim in dims & left}
+                if len(sizes) == 1 and all(size > 1 and size % multiple_of == 0 for size in sizes):
+                    left -= dims
+        return not left
 
     def _is_same(self, value: _guard_Any, known: _guard_Any) -> bool:
         """Whether values that are no tensors are alike. Floats were varied; a dtype is known by its name."""
@@ -193,36 +250,55 @@ class _Guard:
             return type(value) is type(known) and (type(value) is float or bool(value == known))
         return isinstance(known, str) and str(value).removeprefix("torch.") == known
 
-    def _held(self, kernel: _guard_Any) -> list[_guard_Any]:
-        """The tensors that the kernel may keep something of: parameters, and buffers that no call changes."""
+    @staticmethod
+    def _registered(kernel: _guard_Any, path: list[str]) -> _guard_Any:
+        """The parameter or buffer of that name; None if there is none."""
         if not isinstance(kernel, _guard_torch.nn.Module):
-            found = (self._tensor(kernel, self.own_names.get(name, name)) for name in self.state)
-            return [each for each in found if each is not None]
-        held: list[_guard_Any] = []
-        modules: list[_guard_Any] = [kernel]
-        for module in modules:  # which grows
-            held += [each for each in module._parameters.values() if each is not None]
-            held += [each for name, each in module._buffers.items() if each is not None and name not in self.changing]
-            modules += [each for each in module._modules.values() if each is not None]
-        return held
+            return None
+        module: _guard_Any = kernel
+        for part in path[:-1]:
+            module = module._modules.get(part)
+            if module is None:
+                return None
+        found = module._parameters.get(path[-1])
+        return module._buffers.get(path[-1]) if found is None else found
+
+    def _held(self, kernel: _guard_Any) -> list[_guard_Any]:
+        """The kernel's tensors that stand for the task's; None for one that has left the place that it was made in."""
+        registered = kernel.__dict__["_guard_made"][-1]
+        return [
+            self._registered(kernel, path) if was_registered else self._tensor(kernel, name)
+            for path, name, was_registered in zip(self.paths, self.names, registered, strict=True)
+        ]
 
     def _is_watched(self, leaves: list[_guard_Any], held: list[_guard_Any]) -> bool:
         functorch = _guard_torch._C._functorch
         if _guard_torch.autograd.forward_ad._current_level >= 0 or functorch.peek_interpreter_stack() is not None:
             return True
-        if _guard_torch._C._is_any_autocast_enabled() or (held and functorch.is_functorch_wrapped_tensor(held[0])):
+        if _guard_torch._C._is_any_autocast_enabled() or _guard_torch._C._get_tracing_state() is not None:
             return True
-        return any(isinstance(leaf, _guard_torch.Tensor) and leaf.is_meta for leaf in leaves)
+        for each in (*leaves, *held):
+            kind = type(each)
+            if kind is _guard_torch.Tensor or kind is _guard_torch.nn.Parameter or each is None:
+                continue
+            if isinstance(each, _guard_torch.Tensor) and not _guard_torch.nn.parameter.is_lazy(each):
+                return True
+        return False
 
     def _wants_gradients(self, kernel: _guard_Any, leaves: list[_guard_Any], held: list[_guard_Any]) -> bool:
-        if getattr(kernel, "training", False) and any(each.requires_grad for each in held):
+        if getattr(kernel, "training", False) and self._may_train(held):
             return True
         return any(isinstance(leaf, _guard_torch.Tensor) and leaf.requires_grad for leaf in leaves)
 
-    def _is_as_judged(self, kernel: _guard_Any) -> bool:
-        for name, (dtype, device) in self.state.items():
-            own = self._tensor(kernel, self.own_names.get(name, name))
-            if own is not None and (own.dtype is not dtype or own.device.type != device or not own.is_contiguous()):
+    @staticmethod
+    def _may_train(held: list[_guard_Any]) -> bool:
+        return any(each is not None and each.requires_grad for each in held)
+
+    def _is_as_judged(self, held: list[_guard_Any]) -> bool:
+        for each, (dtype, device, stride) in zip(held, self.state, strict=True):
+            if each is None or each.is_meta or each.is_inference() or each.dtype is not dtype:
+                return False
+            if each.device.type != device or each.stride() != stride:
                 return False
         return True
 
@@ -257,11 +333,15 @@ class _Guard:
         """The task's own model, made when it is first needed, under the state of the generator that the kernel had."""
 
         def make() -> None:
-            args, kwargs, rng, _ = kernel.__dict__["_guard_made"]
-            module = self._task_module()
-            with _guard_torch.random.fork_rng(devices=[]):
+            args, kwargs, rng, device, dtype = kernel.__dict__["_guard_made"][:5]
+            module, usual = self._task_module(), _guard_torch.get_default_dtype()
+            with _guard_torch.random.fork_rng(devices=[]), _guard_torch.device(device):
                 _guard_torch.set_rng_state(rng)
-                record.model = module.Model(*args, **kwargs)
+                _guard_torch.set_default_dtype(dtype)
+                try:
+                    record.model = module.Model(*args, **kwargs)
+                finally:
+                    _guard_torch.set_default_dtype(usual)
             if isinstance(record.model, _guard_torch.nn.Module):
                 record.modes = {name: each.training for name, each in record.model.named_modules()}
 
@@ -285,10 +365,10 @@ class _Guard:
 
     def _follow_modes(self, kernel: _guard_Any, record: _GuardRecord, model: _guard_Any) -> None:
         """Set the mode of each module of the task's model where the kernel's of that name was set to another."""
-        first = kernel.__dict__["_guard_made"][3]
-        if not first:
+        if not isinstance(kernel, _guard_torch.nn.Module):
             return
-        own = {name: module.training for name, module in kernel.named_modules()}
+        first = kernel.__dict__["_guard_made"][5]
+        own = {name: module.training for name, module in kernel.named_modules(remove_duplicate=False)}
         for name, module in model.named_modules():
             which = name if name in own and name in first else ""
             module.training = record.modes.get(name, module.training) if own[which] == first[which] else own[which]
@@ -340,10 +420,14 @@ def _guard_install(cls: _guard_Any, **known: _guard_Any) -> None:
     guard, init = _Guard(**known), cls.__init__
 
     def __init__(self: _guard_Any, *args: _guard_Any, **kwargs: _guard_Any) -> None:
-        rng = _guard_torch.get_rng_state()
+        try:
+            given = _guard_copy.deepcopy((args, kwargs))  # the constructor may change them
+        except Exception:  # what cannot be copied is used as it is
+            given = (args, kwargs)
+        around = (_guard_torch.get_rng_state(), _guard_torch.get_default_device(), _guard_torch.get_default_dtype())
         if init is not object.__init__:
             init(self, *args, **kwargs)
-        guard.made(self, args, kwargs, rng)
+        guard.made(self, (*given, *around))
 
     cls.__init__ = _guard_functools.wraps(init)(__init__)  # type: ignore[method-assign]
     cls._guard = guard  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ The reference decides what it takes; the candidate is compared with it and with 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -28,7 +28,7 @@ from ..pool.input_supply import make_inputs
 from ..pool.runner_pool import RunnerPool
 from ..protocol import input_families
 from ..protocol.tensors import TensorRow, Tree, bytes_needed
-from . import call_outputs, state_check
+from . import call_outputs
 from .check import judge
 from .findings import Evidence
 from .reference import ask_reference, says_nothing
@@ -44,6 +44,7 @@ _FAMILY = input_families.FAMILIES[0]
 
 SHAPE, STRIDE, ALIGNMENT, NEGATIVE, MODE = RESPECTS = ("shape", "stride", "alignment", "negative", "mode")
 _UNTRIED = ("other shapes", "other strides", "other alignment", "negative integers", "another mode")  # of each respect
+_TELLS_NOTHING = ("timed_out", "no_room", "out_of_turn")  # how a call of the reference may fail on inputs that it takes
 RIGHT, WRONG, FAILS, UNTRIED, SKIPPED = "right", "wrong", "fails", "untried", "skipped"
 
 
@@ -59,6 +60,8 @@ class Neighbour:
         eval_mode: whether models are put into eval mode. They stay in it.
         reads_beyond: whether a candidate may read and write memory outside of its inputs, which may make it fail later.
         unless_taken: names of neighbours; it is left out unless the reference takes none of them.
+        choices: for each of the ways, the dimensions of each tensor that have another size.
+        size: the size that the task has for them.
     """
 
     respect: str
@@ -68,6 +71,21 @@ class Neighbour:
     eval_mode: bool = False
     reads_beyond: bool = False
     unless_taken: tuple[str, ...] = ()
+    choices: tuple[Sequence[tuple[int, ...]], ...] = ()
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Variable:
+    """Dimensions that may have another size together: it was tried, and the candidate is right.
+
+    Attributes:
+        dims: the leaf among all inputs, and its dimension.
+        multiple_of: of what number the size must be a multiple.
+    """
+
+    dims: list[list[int]]
+    multiple_of: int
 
 
 @dataclass(frozen=True)
@@ -77,10 +95,9 @@ class Neighbours:
     judged: list[list[Any]]  # the leaves of each set of inputs that the verdict is about
     names: dict[str, str]  # the reference's parameters, by the candidate's other names
     checks: list[dict[str, str]]
-    state: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # dtype and device of the reference's parameters and buffers
-    changing: list[str] = field(default_factory=list)  # those that calls change
+    state: dict[str, list[Any]] = field(default_factory=dict)  # dtype, device and strides of the candidate's tensors
+    changing: list[str] = field(default_factory=list)  # those of them that calls change
+    variable: list[Variable] = field(default_factory=list)
 
     @property
     def guards(self) -> list[str]:
@@ -110,10 +127,11 @@ def examine(
     """
     inputs = make_inputs(pool, reference)
     trial = _Trial(pool, reference, candidate, builder, evidence, until=time.perf_counter() + BUDGET_S)
-    checks = try_each(neighbours(inputs, pool.request.domain), trial.result)
+    each = neighbours(inputs, pool.request.domain)
+    checks = try_each(each, trial.result)
     if trial.candidate is not None:
         pool.stop(trial.candidate)
-    return _found(pool, inputs, evidence, checks)
+    return replace(_found(pool, inputs, evidence, checks), variable=variable(inputs.tree, each, checks, trial.taken))
 
 
 def untried(pool: RunnerPool, inputs: InputSet, evidence: Evidence) -> Neighbours:
@@ -136,14 +154,69 @@ def untried(pool: RunnerPool, inputs: InputSet, evidence: Evidence) -> Neighbour
 
 
 def _found(pool: RunnerPool, inputs: InputSet, evidence: Evidence, checks: list[dict[str, str]]) -> Neighbours:
-    rows = {} if pool.state is None else state_check.rows_by_name(pool.state[0])
+    rows, names = pool.own_rows.get("candidate", {}), evidence.names.own
+    own = {name: names.get(name, name) for name in pool.initial}
     return Neighbours(
         judged=[listed for listed in map(_leaves_of, (inputs.tree, *evidence.group_trees)) if listed],
-        names={own: name for name, own in evidence.names.own.items() if own != name},
+        names={own: name for name, own in names.items() if own != name},
         checks=checks,
-        state={name: [row.dtype, row.device.split(":")[0]] for name, row in rows.items()},
-        changing=sorted(evidence.changing),
+        state={
+            name: [row.dtype, row.device.split(":")[0], list(row.stride)]
+            for name in own.values()
+            if (row := rows.get(name)) is not None
+        },
+        changing=sorted(own[name] for name in evidence.changing if name in own),
     )
+
+
+def variable(
+    tree: Tree, each: Sequence[Neighbour], checks: Sequence[Mapping[str, str]], taken: Mapping[str, int]
+) -> list[Variable]:
+    """Which sizes may differ from the task's: those of which each other that was tried is right.
+
+    Args:
+        tree: of the generated inputs.
+        each: the neighbours.
+        checks: what was found.
+        taken: which way of a neighbour the reference took, by its name.
+    """
+    results = {check["inputs"]: check["result"] for check in checks}
+    places = _places_of_leaves(tree)
+    found: dict[tuple[tuple[int, int], ...], Variable] = {}
+    wrong: set[tuple[tuple[int, int], ...]] = set()
+    for neighbour in each:
+        result = results.get(neighbour.name)
+        if neighbour.respect != SHAPE or neighbour.name not in taken or result == SKIPPED:
+            continue
+        choice = neighbour.choices[taken[neighbour.name]]
+        dims = tuple((leaf, dim) for leaf, place in places for dim in choice[place])
+        if result == RIGHT:
+            multiple_of = neighbour.size if neighbour.unless_taken else 1
+            found.setdefault(dims, Variable([list(each) for each in dims], multiple_of))
+        else:
+            wrong.add(dims)
+    return [each for dims, each in found.items() if dims not in wrong]
+
+
+def _places_of_leaves(tree: Tree) -> list[tuple[int, int]]:
+    """The number of each leaf that is a tensor, and of its tensor."""
+    leaves = _listed(tree)
+    return [(number, leaf["tensor"]) for number, leaf in enumerate(leaves) if "tensor" in leaf]
+
+
+def _listed(tree: Tree) -> list[dict[str, Any]]:
+    """The tensors, by their numbers, and the other values of nested inputs, in order."""
+
+    def leaves(spec: Any) -> Iterator[Any]:
+        ((kind, body),) = spec.items()
+        if kind in ("list", "tuple"):
+            yield from chain.from_iterable(map(leaves, body))
+        elif kind == "dict":
+            yield from chain.from_iterable(leaves(item) for _, item in body)
+        else:
+            yield {"tensor": body} if kind == "tensor" else {"value": body}
+
+    return list(leaves(tree.spec))
 
 
 def try_each(
@@ -235,19 +308,18 @@ def _of_other_sizes(inputs: InputSet, shapes: Sequence[tuple[int, ...]]) -> list
                 sides.append(("size", index, position, (1,), f" of dimension {position} of input tensor {index}"))
     for which, owner, position, steps, of in sides[:_MOST_SIZES]:
         size = shapes[owner][position]
-        if size < 2:
-            continue
         tried: list[str] = []
         for other in (*(size + step for step in steps), 2 * size, size // 2):
             name = f"{which} {other} instead of {size}{of}"
-            if name in tried:
+            if size < 1 or other < 1 or name in tried:
                 continue
+            choices = tuple(_choices(shapes, owner, position, size))
             ways = tuple(
-                _maker(inputs, [partial(_resized, dims=dims, size=other) for dims in choice])
-                for choice in _choices(shapes, owner, position, size)
+                _maker(inputs, [partial(_resized, dims=dims, size=other) for dims in choice]) for choice in choices
             )
             # Twice or half of it where the reference takes none that differs by one, as blocks and heads have it.
-            found.append(Neighbour(SHAPE, name, ways, unless_taken=tuple(tried) if len(tried) >= len(steps) else ()))
+            unless = tuple(tried) if len(tried) >= len(steps) else ()
+            found.append(Neighbour(SHAPE, name, ways, unless_taken=unless, choices=choices, size=size))
             tried.append(name)
     return found
 
@@ -361,21 +433,15 @@ _STRIDES: tuple[tuple[str, Callable[[torch.Tensor], bool], Callable[[torch.Tenso
 def _leaves_of(tree: Tree) -> list[Any]:
     """Dtype, device, shape and strides of each tensor and the value of each scalar, in order; none of too many."""
 
-    def leaves(spec: Any) -> Iterator[Any]:
-        ((kind, body),) = spec.items()
-        if kind == "tensor":
-            row = tree.tensors[body]
-            contiguous = torch.empty_strided(row.shape, row.stride, device="meta").is_contiguous()
-            layout = {"shape": list(row.shape), "stride": list(row.stride), "contiguous": contiguous}
-            yield {"dtype": row.dtype, "device": row.device, **layout}
-        elif kind in ("list", "tuple"):
-            yield from chain.from_iterable(map(leaves, body))
-        elif kind == "dict":
-            yield from chain.from_iterable(leaves(item) for _, item in body)
-        else:
-            yield {"value": body}
+    def described(leaf: dict[str, Any]) -> dict[str, Any]:
+        if "tensor" not in leaf:
+            return leaf
+        row = tree.tensors[leaf["tensor"]]
+        contiguous = torch.empty_strided(row.shape, row.stride, device="meta").is_contiguous()
+        layout = {"shape": list(row.shape), "stride": list(row.stride), "contiguous": contiguous}
+        return {"dtype": row.dtype, "device": row.device, **layout}
 
-    found = list(leaves(tree.spec))
+    found = list(map(described, _listed(tree)))
     return found if len(found) <= _MOST_LEAVES else []
 
 
@@ -396,6 +462,7 @@ class _Trial:
     builder: Builder
     evidence: Evidence
     until: float  # no call begins after that time of `time.perf_counter`
+    taken: dict[str, int] = field(default_factory=dict)  # which way the reference took, by the neighbour's name
 
     def result(self, neighbour: Neighbour) -> tuple[str, str]:
         """A result and a note: `right`, `wrong`, `fails`, `untried`, or `skipped` if the reference tells nothing.
@@ -405,7 +472,7 @@ class _Trial:
         """
         evidence = replace(self.evidence, checks=[], worst=None, worst_severity=-1.0)
         reason = "the reference does not take them"
-        for way in neighbour.ways:
+        for number, way in enumerate(neighbour.ways):
             if self.pool.frugal:
                 return UNTRIED, "too large for the sandbox's memory"
             if time.perf_counter() > self.until:
@@ -426,8 +493,11 @@ class _Trial:
             except (Finding, RunnerFailed) as failure:
                 if _is_for_memory(failure):
                     return UNTRIED, "too large for the sandbox's memory"
+                if (failure.kind if isinstance(failure, RunnerFailed) else failure.code) in _TELLS_NOTHING:
+                    return UNTRIED, f"the reference was not seen to take them: {failure.message[:120]}"
                 reason = f"the reference does not take them: {failure.message.rpartition(': ')[2][:120]}"
                 continue
+            self.taken[neighbour.name] = number
             if silent := says_nothing(neighbour.name, want, evidence):
                 return SKIPPED, silent
             try:

@@ -27,7 +27,7 @@ from ..protocol import allocator, input_families
 from ..protocol.baselines import OTHERS, SOURCE_KERNEL
 from ..protocol.gpu_checks import ARCHITECTURES
 from ..protocol.smaller_shapes import Smaller
-from ..protocol.tensors import Tree, bytes_needed
+from ..protocol.tensors import TensorRow, Tree, bytes_needed
 from . import build_archive
 from .memory_need import Need
 from .seeds import Seeds
@@ -116,6 +116,7 @@ class RunnerPool:
     initial: dict[str, torch.Tensor] = field(default_factory=dict)  # the model's state as its constructor leaves it
     state: tuple[Tree, list[torch.Tensor]] | None = None  # the state that every runner is given
     names_of: dict[str, state_check.Names] = field(default_factory=dict)  # of foreign models' tensors, by role
+    own_rows: dict[str, dict[str, TensorRow]] = field(default_factory=dict)  # these tensors by their names, by role
     input_bytes: int = 0
     output_bytes: int = 0  # of the reference's outputs, once it has been called
     kept_bytes: int = 0  # of outputs that the candidate's runner was told to keep
@@ -357,7 +358,7 @@ class RunnerPool:
             )
             self.release(handle)
         except RunnerFailed as failure:
-            if doubtful and not failure.for_memory:
+            if doubtful and not failure.for_memory and failure.kind != "timed_out":
                 return False
             if failure.for_memory:
                 of = f"(inputs {self.input_bytes >> 20:,} MiB) took all of it, {self.request.memory_mb:,} MiB"
@@ -398,6 +399,7 @@ class RunnerPool:
         own = self._construct(handle, class_name)
         if class_name != "Model":
             self.names_of[handle.role] = state_check.match(handle, own, self.initial)
+            self.own_rows[handle.role] = state_check.rows_by_name(own)
         self.load_state(handle)
 
     def load_state(self, handle: RunnerHandle, state: tuple[Tree, list[torch.Tensor]] | None = None) -> None:

@@ -46,12 +46,21 @@ class ModelNew(torch.nn.Module):
 LEAF = {"dtype": "float32", "device": "cpu", "shape": [4, 8], "stride": [8, 1], "contiguous": True}
 
 
-STATE = {"lin.weight": ["float32", "cpu"], "lin.bias": ["float32", "cpu"]}
+STATE = {"lin.weight": ["float32", "cpu", [8, 1]], "lin.bias": ["float32", "cpu", [1]]}
+FIRST_SIZE = {"dims": [[0, 0]], "multiple_of": 1}
 
 
-def neighbours(*guards: str, judged: list[Any] | None = None, names: dict[str, str] | None = None) -> dict[str, Any]:
-    found = {"checks": [], "judged": judged or [[LEAF]], "names": names or {}, "state": STATE, "changing": []}
-    return {"guards": list(guards), **found}
+def neighbours(
+    *guards: str,
+    judged: list[Any] | None = None,
+    names: dict[str, str] | None = None,
+    state: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What an evaluation found; the first size may be another one, unless shapes are guarded."""
+    own = {known: own for own, known in (names or {}).items()}
+    state = {own.get(name, name): each for name, each in STATE.items()} if state is None else state
+    found = {"checks": [], "judged": judged or [[LEAF]], "names": names or {}, "state": state, "changing": []}
+    return {"guards": list(guards), "variable": [] if "shape" in guards else [FIRST_SIZE], **found}
 
 
 @pytest.fixture
@@ -315,9 +324,14 @@ def test_the_guard_says_which_calls_the_task_answers() -> None:
     assert guard_text(None, TASK) == guard_text({**neighbours(), "judged": []}, TASK) == ""
     always = guard_text(neighbours(), TASK)
     assert "# - where autograd, autocast or torch.func has a part in it\n" in always
-    assert "with other shapes" not in always
+    assert "with other strides" not in always
     text = guard_text(neighbours("shape", "stride", "alignment", "mode"), TASK)
-    words = ("with other shapes", "with other strides", "with other alignment", "in another mode (training or eval)")
+    words = (
+        "with other sizes than those that may vary (`variable` below)",
+        "with other strides",
+        "with other alignment",
+        "in another mode (training or eval)",
+    )
     assert all(f"# - {each}\n" in text for each in words)
 
 

@@ -14,8 +14,10 @@ from evaluator.referee.correctness.neighbours import (
     Misaligned,
     Neighbour,
     Neighbours,
+    Variable,
     neighbours,
     try_each,
+    variable,
 )
 from evaluator.referee.isolation.calls import InputSet
 from evaluator.referee.platforms.cpu.input_buffer import SharedInputBuffer
@@ -137,7 +139,7 @@ def test_a_tensor_that_is_expanded_stays_so_where_others_change() -> None:
                 assert torch.equal(values[2], bias)
 
 
-@pytest.mark.parametrize("inputs", [(), (3,), (torch.rand(()),), (torch.rand(1),), (torch.rand(0, 4),)])
+@pytest.mark.parametrize("inputs", [(), (3,), (torch.rand(()),), (torch.rand(0, 4),)])
 def test_inputs_that_cannot_be_changed_have_no_such_neighbours(inputs: tuple[object, ...]) -> None:
     assert [one for one in neighbours(input_set(*inputs)) if one.respect == SHAPE and "first" in one.name] == []
 
@@ -204,3 +206,36 @@ def test_what_holds_negative_integers_or_none_at_all_is_left_alone(value: torch.
 def test_integers_whose_bounds_are_declared_stay_within_them() -> None:
     inputs = input_set(torch.rand(4, 8), torch.arange(4))
     assert not [one for one in neighbours(inputs, ["any", "bounded"]) if one.respect == NEGATIVE]
+
+
+def test_what_may_vary_is_what_was_right_by_the_way_that_the_reference_took() -> None:
+    inputs = input_set(torch.rand(8, 16), 3, torch.rand(8, 4))
+    each = neighbours(inputs)
+    results = {
+        "first size 7 instead of 8": (0, "right"),
+        "first size 9 instead of 8": (0, "right"),
+        "last size 15 instead of 16": (0, "right"),
+        "last size 17 instead of 16": (0, "wrong"),
+        "size 5 instead of 4 of dimension 1 of input tensor 1": (0, "skipped"),
+    }
+    checks = [{"respect": SHAPE, "inputs": name, "result": result, "note": ""} for name, (_, result) in results.items()]
+    taken = {name: way for name, (way, _) in results.items()}
+    assert variable(inputs.tree, each, checks, taken) == [Variable([[0, 0], [2, 0]], 1)], "the number is a leaf, too"
+    alone = variable(inputs.tree, each, checks[:1], {"first size 7 instead of 8": 1})
+    assert alone == [Variable([[0, 0]], 1)]
+
+
+def test_a_size_of_which_only_twice_was_tried_varies_by_multiples() -> None:
+    inputs = input_set(torch.rand(8, 16))
+    check = {"respect": SHAPE, "inputs": "last size 32 instead of 16", "result": "right", "note": ""}
+    found = variable(inputs.tree, neighbours(inputs), [check], {check["inputs"]: 0})
+    assert found == [Variable([[0, 1]], 16)]
+
+
+def test_a_size_of_one_becomes_two() -> None:
+    found = by_one(input_set(torch.rand(1, 8)))
+    assert [one.name for one in found] == [
+        "first size 2 instead of 1",
+        "last size 7 instead of 8",
+        "last size 9 instead of 8",
+    ]
