@@ -3,9 +3,10 @@
 Run: python -m benchmarks.verdict_latency [--evaluations 10] [--load] [--attacks]
 Writes benchmarks/results/verdict_latency.md (not with `--only`). *warm*: a sandbox is waiting, started ahead as the
 service does while a model writes, torch.compile's files of the task are in the cache, and the device's peak rates are
-known. *cold*: nothing of that. *warm, busy* (with `--load`): the same as warm while another program wants a core for a
-fifth of the time. Every candidate's text is new, so that its own g++ builds it, once for the whole evaluation; *own
-build* is the time of that, measured beside it in the same image.
+known; torch.compile itself is imported while the candidate is checked. *cold*: nothing of that. *warm, busy* (with
+`--load`): the same as warm while another program wants a core for a fifth of the time. Every candidate's text is new, so
+that its own g++ builds it, once for the whole evaluation; *own build* is the time of that, measured beside it in the same
+image.
 
 With `--attacks` instead: the wall time of each attack of tests/attacks that must end as wrong or crashed, in a trial,
 as a job's round is one, with a sandbox that was started ahead. Writes benchmarks/results/attack_latency.md (not with
@@ -42,7 +43,7 @@ from tests.evaluator.test_attacks import ATTACKS, SEPARATOR, attacks, header
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 BUILD_ONLY = Path(__file__).parent / "build_only"
-READY_AFTER_S = 8.0  # a sandbox that was started ahead has imported torch and torch.compile by then
+READY_AFTER_S = 8.0  # a sandbox that was started ahead has imported torch by then
 TORCH_AFTER_S = 4.0  # torch alone
 STAGES = ("start", "import", "reference", "build", "correctness", "timing", "limits", "neighbours")
 EXAMPLE = "rmsnorm_gelu"
