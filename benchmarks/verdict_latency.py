@@ -4,9 +4,9 @@ Run: python -m benchmarks.verdict_latency [--evaluations 10] [--load] [--attacks
 Writes benchmarks/results/verdict_latency.md (not with `--only`). *warm*: a sandbox is waiting, started ahead as the
 service does while a model writes, torch.compile's files of the task are in the cache, and the device's peak rates are
 known; torch.compile itself is imported while the candidate is checked. *cold*: nothing of that. *warm, busy* (with
-`--load`): the same as warm while another program wants a core for a fifth of the time. Every candidate's text is new, so
-that its own g++ builds it, once for the whole evaluation; *own build* is the time of that, measured beside it in the same
-image.
+`--load`): the same as warm while another program wants a core for a fifth of the time. Every candidate's text is new,
+so that its own g++ builds it, once for the whole evaluation; *own build* is the time of that, measured beside it in the
+same image.
 
 With `--attacks` instead: the wall time of each attack of tests/attacks that must end as wrong or crashed, in a trial,
 as a job's round is one, with a sandbox that was started ahead. Writes benchmarks/results/attack_latency.md (not with
