@@ -16,11 +16,26 @@ import types as _guard_types
 import warnings as _guard_warnings
 import weakref as _guard_weakref
 from typing import Any as _guard_Any
+from typing import NamedTuple as _guard_NamedTuple
 
 import torch as _guard_torch
 
 _GUARD_ALIGN_BYTES = 64
 _GUARD_SIGNED = (_guard_torch.int64, _guard_torch.int32, _guard_torch.int16, _guard_torch.int8)
+
+
+class _GuardMade(_guard_NamedTuple):
+    """How a kernel was made, and what its constructor left: the modes of its modules, by name and in the order of
+    `_Guard._modes`, and which of its tensors are parameters or buffers."""
+
+    args: _guard_Any
+    kwargs: _guard_Any
+    rng: _guard_Any
+    device: _guard_Any
+    dtype: _guard_Any
+    named_modes: dict[str, bool]
+    modes: list[bool]
+    registered: list[bool]
 
 
 class _GuardRecord:
@@ -83,7 +98,7 @@ class _Guard:
         named = {}
         if isinstance(kernel, _guard_torch.nn.Module):
             named = {name: module.training for name, module in kernel.named_modules(remove_duplicate=False)}
-        kernel.__dict__["_guard_made"] = (*made_with, named, self._modes(kernel), registered)
+        kernel.__dict__["_guard_made"] = _GuardMade._make((*made_with, named, self._modes(kernel), registered))
         self._take_forward(kernel, None)
 
     def _take_forward(self, kernel: _guard_Any, before: _guard_Any) -> None:
@@ -145,7 +160,7 @@ class _Guard:
                 "torch looks into it (autocast, torch.func, forward-mode derivatives, tracing, a subclass of tensors)"
             )
         modes = self._modes(kernel)
-        if modes != kernel.__dict__["_guard_made"][-2] and ("mode" in self.respects or any(modes)):
+        if modes != kernel.__dict__["_guard_made"].modes and ("mode" in self.respects or any(modes)):
             return "it is in another mode than it was judged in"
         if kwargs or not self.takes(leaves):
             return "its inputs are not like those that the kernel was judged on"
@@ -265,7 +280,7 @@ class _Guard:
 
     def _held(self, kernel: _guard_Any) -> list[_guard_Any]:
         """The kernel's tensors that stand for the task's; None for one that has left the place that it was made in."""
-        registered = kernel.__dict__["_guard_made"][-1]
+        registered = kernel.__dict__["_guard_made"].registered
         return [
             self._registered(kernel, path) if was_registered else self._tensor(kernel, name)
             for path, name, was_registered in zip(self.paths, self.names, registered, strict=True)
@@ -333,13 +348,13 @@ class _Guard:
         """The task's own model, made when it is first needed, under the state of the generator that the kernel had."""
 
         def make() -> None:
-            args, kwargs, rng, device, dtype = kernel.__dict__["_guard_made"][:5]
+            made = kernel.__dict__["_guard_made"]
             module, usual = self._task_module(), _guard_torch.get_default_dtype()
-            with _guard_torch.random.fork_rng(devices=[]), _guard_torch.device(device):
-                _guard_torch.set_rng_state(rng)
-                _guard_torch.set_default_dtype(dtype)
+            with _guard_torch.random.fork_rng(devices=[]), _guard_torch.device(made.device):
+                _guard_torch.set_rng_state(made.rng)
+                _guard_torch.set_default_dtype(made.dtype)
                 try:
-                    record.model = module.Model(*args, **kwargs)
+                    record.model = module.Model(*made.args, **made.kwargs)
                 finally:
                     _guard_torch.set_default_dtype(usual)
             if isinstance(record.model, _guard_torch.nn.Module):
@@ -367,7 +382,7 @@ class _Guard:
         """Set the mode of each module of the task's model where the kernel's of that name was set to another."""
         if not isinstance(kernel, _guard_torch.nn.Module):
             return
-        first = kernel.__dict__["_guard_made"][5]
+        first = kernel.__dict__["_guard_made"].named_modes
         own = {name: module.training for name, module in kernel.named_modules(remove_duplicate=False)}
         for name, module in model.named_modules():
             which = name if name in own and name in first else ""

@@ -85,3 +85,17 @@ def test_attack_is_refused(
     assert set(evaluation.speedup) == set(baselines), evaluation.profile["absent"]
     tags = {text for text in header(source, "tag").split(" or ") if text and (gains or not looks)}
     assert not tags or tags & set(evaluation.tags), (evaluation.tags, evaluation.profile["time_by_file"])
+
+
+@pytest.mark.docker
+@pytest.mark.exclusive
+def test_memory_is_looked_at_all_through_a_process_set(docker_sandbox: Sandbox) -> None:
+    attack = (ATTACKS / "zeros_once_a_set.py").read_text()
+    late = attack.replace("len(CALLED) > 4 ", "len(CALLED) > 44 ")  # behind the rounds that every set has
+    assert late != attack
+    op, _, candidate = late.partition(SEPARATOR)
+    effort = replace(EFFORT, baselines=("eager",), measure_budget_s=5)
+    task = task_from_source(op, name="late")
+    found = evaluate(task, candidate, sandbox=docker_sandbox, platform=load_platform("cpu"), effort=effort)
+    assert found.profile["resident_mb"]["candidate"] > 100, found.profile["resident_mb"]
+    assert "uneven" in found.tags

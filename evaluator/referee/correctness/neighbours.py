@@ -43,7 +43,13 @@ _MOST_LEAVES = 256  # of a task's inputs, to be listed for a guard
 _FAMILY = input_families.FAMILIES[0]
 
 SHAPE, STRIDE, ALIGNMENT, NEGATIVE, MODE = RESPECTS = ("shape", "stride", "alignment", "negative", "mode")
-_UNTRIED = ("other shapes", "other strides", "other alignment", "negative integers", "another mode")  # of each respect
+_OTHERS = {
+    SHAPE: "other shapes",
+    STRIDE: "other strides",
+    ALIGNMENT: "other alignment",
+    NEGATIVE: "negative integers",
+    MODE: "another mode",
+}
 _TELLS_NOTHING = ("timed_out", "no_room", "out_of_turn")  # how a call of the reference may fail on inputs that it takes
 RIGHT, WRONG, FAILS, UNTRIED, SKIPPED = "right", "wrong", "fails", "untried", "skipped"
 
@@ -147,8 +153,8 @@ def untried(pool: RunnerPool, inputs: InputSet, evidence: Evidence) -> Neighbour
         inputs,
         evidence,
         [
-            {"respect": respect, "inputs": inputs, "result": UNTRIED, "note": "not tried in a trial"}
-            for respect, inputs in zip(RESPECTS, _UNTRIED, strict=True)
+            {"respect": respect, "inputs": others, "result": UNTRIED, "note": "not tried in a trial"}
+            for respect, others in _OTHERS.items()
         ],
     )
 
@@ -246,15 +252,9 @@ def neighbours(inputs: InputSet, domains: Sequence[str] = ()) -> list[Neighbour]
     """The neighbours of a set of inputs of a task with these domains, in the order in which they are tried."""
     values = [tensor(row, content) for row, content in zip(inputs.tree.tensors, inputs.contents, strict=True)]
     found = [
-        Neighbour(
-            STRIDE,
-            f"{name}{of}",
-            (_maker(inputs, [_if(meant, change) if place in places else _as_it_is for place in range(len(values))]),),
-        )
+        Neighbour(STRIDE, f"{name}{of}", (_maker_at(inputs, places, change),))
         for name, meant, change in _STRIDES
-        for of, places in _together_and_alone(
-            [place for place, value in enumerate(values) if meant(value)], len(values)
-        )
+        for of, places in _together_and_alone([place for place, value in enumerate(values) if meant(value)])
     ]
     if values:
         widest = max(value.element_size() for value in values)
@@ -265,23 +265,14 @@ def neighbours(inputs: InputSet, domains: Sequence[str] = ()) -> list[Neighbour]
     if labels and set(domains) <= {"any", "finite"}:
         choices = [labels, *([place] for place in labels[:_MOST_LABELS] if len(labels) > 1)]
         for number in (-100, -1):  # the number that torch's losses leave out by default, and a usual one
-            ways = tuple(
-                _maker(
-                    inputs,
-                    [
-                        partial(_with_a_few, number=number) if place in choice else _as_it_is
-                        for place in range(len(values))
-                    ],
-                )
-                for choice in choices
-            )
+            ways = tuple(_maker_at(inputs, choice, partial(_with_a_few, number=number)) for choice in choices)
             found.append(Neighbour(NEGATIVE, f"a few integers {number}", ways, reads_beyond=True))
     found.append(Neighbour(MODE, "as generated, in eval mode", (lambda: inputs,), eval_mode=True))
     return found
 
 
-def _together_and_alone(places: Sequence[int], count: int) -> list[tuple[str, Sequence[int]]]:
-    """These of so many tensors together and, if there are others or several, each of the first alone; and its name."""
+def _together_and_alone(places: Sequence[int]) -> list[tuple[str, Sequence[int]]]:
+    """These tensors together and, if they are several, each of the first alone, behind what that adds to a name."""
     alone = [(f", input tensor {place} alone", [place]) for place in places[:_MOST_ALONE] if len(places) > 1]
     return [("", places), *alone] if places else []
 
@@ -356,14 +347,12 @@ def _maker(inputs: InputSet, changes: list[Callable[[torch.Tensor], torch.Tensor
     return made
 
 
-def _if(
-    meant: Callable[[torch.Tensor], bool], change: Callable[[torch.Tensor], torch.Tensor]
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    return lambda value: change(value) if meant(value) else value
-
-
-def _as_it_is(value: torch.Tensor) -> torch.Tensor:
-    return value
+def _maker_at(
+    inputs: InputSet, places: Sequence[int], change: Callable[[torch.Tensor], torch.Tensor]
+) -> Callable[[], InputSet]:
+    """What makes a set with the tensors at these places changed."""
+    tensors = range(len(inputs.tree.tensors))
+    return _maker(inputs, [change if place in places else lambda value: value for place in tensors])
 
 
 def _may_be_labels(value: torch.Tensor) -> bool:

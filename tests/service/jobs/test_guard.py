@@ -63,18 +63,23 @@ def neighbours(
     return {"guards": list(guards), "variable": [] if "shape" in guards else [FIRST_SIZE], **found}
 
 
+def imported(file: Path) -> types.ModuleType:
+    """A file as an imported module, which pickle finds by its name."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = made
+    spec.loader.exec_module(made)
+    return made
+
+
 @pytest.fixture
 def module(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[types.ModuleType]:
     """An exported file as an imported module: by default of `KERNEL`, with shapes guarded."""
     kernel, found = getattr(request, "param", (KERNEL, neighbours("shape")))
     file = tmp_path / "exported_kernel.py"
     file.write_text(kernel + guard_text(found, TASK))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = made  # as pickle wants it
-    spec.loader.exec_module(made)
-    yield made
+    yield imported(file)
     del sys.modules[file.stem]
 
 

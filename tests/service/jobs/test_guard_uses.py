@@ -1,7 +1,7 @@
 """Exported files in use: whatever is done with a model, its numbers are those of the task's own code."""
 
 import copy
-import importlib.util
+import inspect
 import itertools
 import math
 import pickle
@@ -17,7 +17,7 @@ import torch
 from torch.nn.utils import prune
 
 from service.jobs.guard import guard_text
-from tests.service.jobs.test_guard import LEAF, STATE, neighbours
+from tests.service.jobs.test_guard import LEAF, imported, neighbours
 
 pytestmark = pytest.mark.filterwarnings("ignore:the task's own code answers:UserWarning")
 Exported = Callable[..., types.ModuleType]
@@ -64,12 +64,7 @@ def exported(tmp_path: Path) -> Iterator[Exported]:
     def made(kernel: str, found: dict[str, Any] | None = None, task: str = TASK) -> types.ModuleType:
         file = tmp_path / f"{next(numbers)}.py"
         file.write_text(kernel + guard_text(found or neighbours(), task))
-        spec = importlib.util.spec_from_file_location(file.stem, file)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[file.stem] = module
-        spec.loader.exec_module(module)
-        return module
+        return imported(file)
 
     yield made
     for name in names:
@@ -366,12 +361,9 @@ def test_a_compiled_model_around_a_kernel_runs_it(exported: Exported) -> None:
 
 
 def test_signatures_stay(exported: Exported) -> None:
-    import inspect
-
     module = exported(KEEPS)
     assert list(inspect.signature(module.ModelNew).parameters) == ["size"]
     assert list(inspect.signature(module.ModelNew(8).forward).parameters) == ["x"]
-    assert STATE, "of the tests of the guard"
 
 
 SIZES: dict[str, tuple[list[Any], list[Any], list[list[torch.Size]], list[list[torch.Size]]]] = {
