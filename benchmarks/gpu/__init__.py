@@ -1,0 +1,1 @@
+"""Platforms `cuda` and `triton` on this host's GPU: `python -m benchmarks.gpu`."""
