@@ -227,6 +227,7 @@ MAY_SAY_SO = {
     "evaluator/platforms/cuda/platform.py": {"g++"},  # the host's compiler builds what is screened
     "evaluator/platforms/screened.py": {"cores"},  # tensor cores
     "evaluator/platforms/cuda/prompts/rules.md": {"cores"},
+    "evaluator/platforms/cuda/prompts/rules_on_device.md": {"cores"},
     "evaluator/platforms/hip/platform.py": {"g++"},
     "evaluator/platforms/hip/prompts/sources.md": {"cores"},  # tensor cores
     "evaluator/referee/runner/platforms/hip/clang.py": {"cores"},  # matrix cores

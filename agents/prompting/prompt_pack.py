@@ -72,8 +72,10 @@ class PromptPack:
         return self.exemplars.get(category or "") or self.exemplars[self.default_category]
 
 
-def read_prompt_pack(folder: Path, *, default_category: str, seeds: tuple[str, ...] = ()) -> PromptPack:
-    """Read a folder with `rules.md`, `categories.md` (may be absent) and `exemplars/CATEGORY[_task].py`.
+def read_prompt_pack(
+    folder: Path, *, default_category: str, seeds: tuple[str, ...] = (), rules: str = "rules.md"
+) -> PromptPack:
+    """Read a folder with a file of rules, `categories.md` (may be absent) and `exemplars/CATEGORY[_task].py`.
 
     `categories.md` has a heading `## category, category` before each hint. A line `Operators: name, name` below the
     heading says which operators belong there. `sources.md` (may be absent, too) has a heading `## platform, platform`
@@ -95,7 +97,7 @@ def read_prompt_pack(folder: Path, *, default_category: str, seeds: tuple[str, .
         raise ValueError(f"{folder}: default category {default_category!r} has no exemplar; has {sorted(exemplars)}")
     categories = _under_headings(folder / "categories.md")
     return PromptPack(
-        rules=(folder / "rules.md").read_text("utf-8").rstrip(),
+        rules=(folder / rules).read_text("utf-8").rstrip(),
         exemplars=exemplars,
         default_category=default_category,
         hints={name: hint for name, (_, hint) in categories.items()},

@@ -29,14 +29,16 @@ class PromptFiles:
     """Where the texts lie that prompts show for a platform.
 
     Attributes:
-        folder: holds `rules.md`, `categories.md` (may be absent) and `exemplars/CATEGORY.py` with `CATEGORY_task.py`.
+        folder: holds the rules, `categories.md` (may be absent) and `exemplars/CATEGORY.py` with `CATEGORY_task.py`.
         default_category: the category whose exemplar is shown for categories that have none.
         seeds: values of the option `--seed` that work here: models that write candidates without a language model.
+        rules: the file in the folder that says how candidates are written and judged.
     """
 
     folder: Path
     default_category: str
     seeds: tuple[str, ...] = ()
+    rules: str = "rules.md"
 
 
 class Platform(Protocol):

@@ -155,7 +155,7 @@ def check_model_platform(name: str) -> None:
 def prompts_of(platform: str) -> PromptPack:
     """What prompts say about a platform."""
     found = load_platform(platform).prompts()
-    return read_prompt_pack(found.folder, default_category=found.default_category, seeds=found.seeds)
+    return read_prompt_pack(found.folder, default_category=found.default_category, seeds=found.seeds, rules=found.rules)
 
 
 def device_class_of(platform: str, description: str) -> str:

@@ -86,7 +86,7 @@ def test_a_platform_describes_its_device_and_has_texts_for_prompts(name: str) ->
     assert platform.language and platform.timed in ("wall", "cycles", "instructions", "nothing")
     assert ("eager" in platform.baselines) == (platform.timed != "nothing")
     texts = platform.prompts()
-    assert (texts.folder / "rules.md").read_text().strip()
+    assert (texts.folder / texts.rules).read_text().strip()
     for part in ("", "_task"):
         source = (texts.folder / "exemplars" / f"{texts.default_category}{part}.py").read_text()
         assert "class Model" in source

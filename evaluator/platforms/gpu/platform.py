@@ -3,7 +3,7 @@
 import statistics
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from evaluator.platforms.base import Device, Platform, PromptFiles
@@ -16,10 +16,7 @@ from sandbox.image.recipe import ImageRecipe
 from sandbox.process.programs import HostPackage, HostProgram
 
 _HOST = CpuPlatform()
-_TIMED = (
-    "Candidates run on this GPU and are timed against eager PyTorch and torch.compile, with cold caches. What is said "
-    "of screening without a GPU does not hold here."
-)
+_TIMED = "Candidates run on this GPU and are timed against eager PyTorch and torch.compile, with cold caches."
 _EVERY_S = 0.1  # between two looks at how busy the device is
 
 
@@ -115,8 +112,8 @@ class GpuPlatform:
         return statistics.median(seen) if seen else None
 
     def prompts(self) -> PromptFiles:
-        """As where candidates are screened."""
-        return self.screened.prompts()
+        """As where candidates are screened, but for how they are judged."""
+        return replace(self.screened.prompts(), rules="rules_on_device.md")
 
     def provenance(self, index: int) -> Mapping[str, str | None]:
         """Driver and settings of the device; clocks and temperature are in the profile."""

@@ -16,7 +16,7 @@ class TritonPlatform(Screened):
 
     name: str = "triton"
     part: str = "triton"
-    language: str = "Triton, screened by its interpreter and its compiler"
+    language: str = "Triton"
 
     def device(self, index: int = 0) -> Device:
         """No GPU: the interpreter, which is the same on every host."""

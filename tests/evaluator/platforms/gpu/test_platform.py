@@ -1,5 +1,6 @@
 """Platforms for GPUs on a device that is there: what is asked of the referee and the sandbox, and what is told."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,11 +70,13 @@ def test_a_sandbox_opens_this_gpu_and_no_other() -> None:
     assert opened.gpus == ("GPU-aaaa",)
 
 
-def test_prompts_and_forms_are_those_of_screening() -> None:
+def test_prompts_and_forms_are_those_of_screening_but_for_how_candidates_are_judged() -> None:
     for screened in SCREENED:
         there = on_device(screened, 1, look=look)
         assert isinstance(there, GpuPlatform)
-        assert there.prompts() == screened.prompts()
+        assert replace(there.prompts(), rules="rules.md") == screened.prompts()
+        rules = (there.prompts().folder / there.prompts().rules).read_text()
+        assert "no GPU" not in rules and "screened" not in rules and "timed" in rules
         assert there.language == screened.language
         assert there.image().tag == screened.image().tag
 
