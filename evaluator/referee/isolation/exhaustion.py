@@ -23,6 +23,23 @@ _PIDS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/pids"))
 
 
 @dataclass(frozen=True)
+class Room:
+    """What the file system of the scratch folder had left when the evaluation began: bytes, and files.
+
+    A sandbox without a file system of its own shares it with all else on the host, which fills most of many disks.
+    """
+
+    free_bytes: int
+    free_files: int
+
+    @classmethod
+    def of(cls, scratch: str) -> "Room":
+        """What is left now."""
+        disk = os.statvfs(scratch)
+        return cls(disk.f_bavail * disk.f_frsize, disk.f_favail)
+
+
+@dataclass(frozen=True)
 class Bound:
     """The limits for one resource, as shares of all that the sandbox has.
 
@@ -42,13 +59,17 @@ _BOUNDS = {
 }
 
 
-def used(scratch: str, memory_bytes: int, first_uid: int) -> dict[str, float]:
-    """The share of each resource that is in use; of System V shared memory, by uids from `first_uid` on."""
-    disk = os.statvfs(scratch)
+def used(scratch: str, memory_bytes: int, first_uid: int, room: Room) -> dict[str, float]:
+    """The share of each resource that is in use.
+
+    Of files and their space it is the share of what there was when the evaluation began (`room`), of System V shared
+    memory what uids from `first_uid` on hold.
+    """
+    left = Room.of(scratch)
     shared = sum(int(row.get("rss", row["size"])) for row in cleanup.sysv("shm") if int(row["uid"]) >= first_uid)
     return {
-        "disk": 1 - disk.f_bavail / max(1, disk.f_blocks),
-        "files": 1 - disk.f_favail / disk.f_files if disk.f_files else 0.0,
+        "disk": max(0.0, 1 - left.free_bytes / max(1, room.free_bytes)),
+        "files": max(0.0, 1 - left.free_files / room.free_files) if room.free_files else 0.0,
         "processes": _processes(),
         "shared_memory": shared / memory_bytes,
     }

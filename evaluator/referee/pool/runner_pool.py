@@ -106,6 +106,7 @@ class RunnerPool:
     compiler_fork_server: socket.socket  # has torch.compile's machinery imported
     scratch: str
     seeds: Seeds = field(default_factory=Seeds)
+    room: exhaustion.Room = field(init=False)  # for files, when the evaluation began
     platform: Platform = field(init=False)
     account: Account = field(init=False)
     kills: MemoryKills = field(default_factory=MemoryKills)
@@ -130,6 +131,7 @@ class RunnerPool:
 
     def __post_init__(self) -> None:
         """Load the platform that the request names."""
+        self.room = exhaustion.Room.of(self.scratch)
         self.platform = load_platform(self.request.platform, self.request.device)
         self.platform.open(self)
         self.kernel_built = self.request.baseline_caches.get(SOURCE_KERNEL, "")
@@ -225,12 +227,12 @@ class RunnerPool:
         self._check_memory(ending=ending)
         for handle in [handle for handle in self.running if handle.role == "champion"]:
             self.stop(handle)  # what it holds is no fault of the candidate
-        before = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID)
+        before = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID, self.room)
         if not exhaustion.short(before):
             return
         for handle in [handle for handle in self.running if handle.role == "candidate"]:
             self.stop(handle)
-        after = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID)
+        after = exhaustion.used(self.scratch, self.memory_bytes, _FIRST_UID, self.room)
         hoarded = exhaustion.hoarded(before, after)
         if hoarded is not None:
             code, text = hoarded

@@ -336,16 +336,25 @@ def test_only_what_is_freed_by_its_going_was_hoarded() -> None:
 
 
 def test_what_is_in_use_is_read(tmp_path: Any) -> None:
-    used = exhaustion.used(str(tmp_path), 1 << 30, first_uid=1 << 40)
+    used = exhaustion.used(str(tmp_path), 1 << 30, 1 << 40, exhaustion.Room.of(str(tmp_path)))
     assert set(used) == {"disk", "files", "processes", "shared_memory"}
     assert all(0.0 <= share <= 1.0 for share in used.values())
     assert used["shared_memory"] == 0.0
 
 
+def test_a_disk_that_others_had_filled_before_is_not_short(tmp_path: Any) -> None:
+    """Where a sandbox has no file system of its own, most of the host's disk may be in use."""
+    now = exhaustion.Room.of(str(tmp_path))
+    used = exhaustion.used(str(tmp_path), 1 << 30, 1 << 40, now)
+    assert used["disk"] < 0.01 and used["files"] < 0.01 and exhaustion.short(used) == []
+    used = exhaustion.used(str(tmp_path), 1 << 30, 1 << 40, exhaustion.Room(10 * now.free_bytes, 10 * now.free_files))
+    assert used["disk"] == pytest.approx(0.9, abs=0.01) and "disk" in exhaustion.short(used)
+
+
 def test_a_sandbox_that_is_short_of_something_in_any_case_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     full = {"disk": 0.9, "files": 0.0, "processes": 0.0, "shared_memory": 0.0}
     monkeypatch.setattr(exhaustion, "used", lambda *_: full)
-    pool: Any = SimpleNamespace(running=[], scratch="", memory_bytes=1, _check_memory=lambda ending: None)
+    pool: Any = SimpleNamespace(running=[], scratch="", memory_bytes=1, room=None, _check_memory=lambda ending: None)
     with pytest.raises(Finding, match="short of space for files") as caught:
         RunnerPool.check_hoarding(pool)
     assert caught.value.verdict == "sandbox_error"
