@@ -3,6 +3,7 @@
 COMMAND_ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
+    "USER": "runner",  # else libraries look up the name of a uid that has none, and fail
     "PYTHONDONTWRITEBYTECODE": "1",
     # No folder that the code inside may write to is ever on the search path of a Python that is started inside.
     "PYTHONNOUSERSITE": "1",

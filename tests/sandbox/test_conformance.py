@@ -250,6 +250,10 @@ for entry in map(Path, sys.path):
         assert [line for line in search_path if not line.endswith(" False")] == []
 
 
+def test_the_user_has_a_name(run: Runner) -> None:
+    assert run("import getpass; print(getpass.getuser())").stdout == b"runner\n"
+
+
 def test_the_scratch_folder_takes_files_and_runs_programs(run: Runner) -> None:
     source = """
 import os, subprocess, tempfile

@@ -168,11 +168,9 @@ def _become_runner(
         os.chdir(home)
         built = home / "built"
         load_imports(platform).prepare_compiler_folder(built / "inductor")
-        # Without a user name in the environment, libraries look up the uid's name, and this uid has none.
         os.environ.update(
             HOME=str(home),
             TMPDIR=str(home),
-            USER="runner",
             TORCHINDUCTOR_CACHE_DIR=f"{built}/inductor",
             TORCH_EXTENSIONS_DIR=f"{message['built']}/extensions",
         )
