@@ -117,7 +117,7 @@ class Runner:
     def attach(self, message: framing.Message) -> framing.Message:
         """Map the input buffer that the referee sends as a file descriptor."""
         _, fds, _, _ = socket.recv_fds(self.sock, 1, 1)
-        size = message["size"]
+        [size] = message["sizes"]
         self.input_buffer = mmap.mmap(fds[0], size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         os.close(fds[0])
         return {}
