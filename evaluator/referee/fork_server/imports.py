@@ -100,8 +100,8 @@ def import_compiler(platform: str) -> None:
 def no_gpu() -> Iterator[None]:
     """Have torch see no GPU within the block.
 
-    Where there is one, torch.compile asks it for the state of its generator and for its properties. That makes a context
-    of CUDA, which no process that is forked afterwards could use.
+    Where there is one, torch.compile asks it for the state of its generator and for its properties. That makes a
+    context of CUDA, which no process that is forked afterwards could use.
     """
     from torch.utils import _triton
 

@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +26,7 @@ LIBRARY = "libcuda.so.1"
 GRANULE = 2 << 20  # allocations are rounded up to this, so that none shares what the driver hands out at once
 _SUCCESS, _OUT_OF_MEMORY = 0, 2
 _L2_BYTES_ATTRIBUTE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm")  # without which no context is made
 _NON_BLOCKING = 1  # of a stream: it does not wait for the default one
 _PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED, the only kind that there is
 _MINIMUM = 0  # CU_MEM_ALLOC_GRANULARITY_MINIMUM
@@ -283,7 +285,11 @@ def open_driver(library: str = LIBRARY) -> CudaDriver:
         DriverError: there is none.
     """
     try:
-        loaded = ctypes.CDLL(library)
+        return CudaDriver(ctypes.CDLL(library))
     except OSError as error:
         raise DriverError(str(error)) from None
-    return CudaDriver(loaded)
+    except DriverError as error:
+        absent = ", ".join(node for node in _NODES if not Path(node).exists())
+        if not absent:
+            raise
+        raise DriverError(f"{error}; not there: {absent} (nvidia-modprobe -c 0 -u makes them)", error.status) from None

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from evaluator.referee.errors import RunnerFailed
+from evaluator.referee.platforms.gpu import driver as driver_module
 from evaluator.referee.platforms.gpu.driver import GRANULE, CudaDriver, DriverError, _Properties, open_driver
 from evaluator.referee.protocol.device_memory import Access
 from evaluator.referee.runner.platforms.on_gpu import memory as runner_memory
@@ -126,3 +127,17 @@ def test_a_refused_call_is_named(driver: CudaDriver, tmp_path: Path) -> None:
     assert refused.value.status is None
     with pytest.raises(DriverError):
         open_driver(str(tmp_path / "libcuda.so.1"))
+
+
+def test_device_files_that_are_missing_are_named_where_the_driver_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, library = tmp_path / "broken.c", str(tmp_path / "libcuda.so.1")
+    source.write_text("int cuInit(unsigned flags) { return 304; }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setattr(driver_module, "_NODES", ("/dev/null", "/dev/no-such"))
+    with pytest.raises(DriverError, match="cuInit: status 304; not there: /dev/no-such"):
+        open_driver(library)
+    monkeypatch.setattr(driver_module, "_NODES", ("/dev/null",))
+    with pytest.raises(DriverError, match=r"cuInit: status 304$"):
+        open_driver(library)
