@@ -45,7 +45,8 @@ def import_torch(platform: str) -> None:
     import torch.profiler
     import torch.utils.flop_counter  # noqa: F401
 
-    load_imports(platform).after_torch()
+    with no_gpu():
+        load_imports(platform).after_torch()
 
     # Importing may have bound this thread to one processor. Processes that are forked here may run on any.
     os.sched_setaffinity(0, affinity)
@@ -101,7 +102,8 @@ def no_gpu() -> Iterator[None]:
     """Have torch see no GPU within the block.
 
     Where there is one, torch.compile asks it for the state of its generator and for its properties. That makes a
-    context of CUDA, which no process that is forked afterwards could use.
+    context of CUDA, which no process that is forked afterwards could use. torch's builder of extensions asks NVML
+    whether there is one when it is imported, and NVML keeps files open, which a fork closes behind its back.
     """
     from torch.utils import _triton
 

@@ -414,7 +414,8 @@ def failure(error: BaseException) -> framing.Message:
     kind = "error"
     text = str(error)
     refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    if refused or isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:
+    refused = refused or isinstance(error, MemoryError | torch.OutOfMemoryError)  # the latter: of a device's memory
+    if refused or "can't allocate memory" in text or "not enough memory" in text:
         kind = "out_of_memory"
     elif isinstance(error, TreeError):
         kind = "output"

@@ -24,7 +24,7 @@ from ...protocol.device_memory import FILE_DESCRIPTOR, NO_FLAGS, Location, mappe
 
 LIBRARY = "libcuda.so.1"
 GRANULE = 2 << 20  # allocations are rounded up to this, so that none shares what the driver hands out at once
-_SUCCESS, _OUT_OF_MEMORY = 0, 2
+_SUCCESS, _OUT_OF_MEMORY, _NOT_SUPPORTED = 0, 2, 801
 _L2_BYTES_ATTRIBUTE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 _NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm")  # without which no context is made
 _NON_BLOCKING = 1  # of a stream: it does not wait for the default one
@@ -248,7 +248,11 @@ class CudaDriver:
 
     def forget_persistence(self) -> None:
         """See `Driver`."""
-        self._call("cuCtxResetPersistingL2Cache")
+        try:
+            self._call("cuCtxResetPersistingL2Cache")
+        except DriverError as error:
+            if error.status != _NOT_SUPPORTED:  # by a device on which nothing persists
+                raise
 
     def version(self) -> str:
         """See `Driver`."""

@@ -1,5 +1,6 @@
 """The calls of CUDA's driver interface, against a library that answers as its manual says, on the host's memory."""
 
+import contextlib
 import ctypes
 import os
 import subprocess
@@ -113,6 +114,18 @@ def test_what_the_device_is_like(driver: CudaDriver) -> None:
     assert driver.l2_bytes == 60 << 20
     assert driver.version() == "13.0"
     driver.forget_persistence()
+
+
+@pytest.mark.parametrize(("status", "refused"), [(801, False), (1, True)])
+def test_a_device_on_which_nothing_persists_is_no_failure(
+    driver: CudaDriver, monkeypatch: pytest.MonkeyPatch, status: int, refused: bool
+) -> None:
+    def call(name: str, *_: Any) -> None:
+        raise DriverError(name, status)
+
+    monkeypatch.setattr(driver, "_call", call)
+    with pytest.raises(DriverError) if refused else contextlib.nullcontext():
+        driver.forget_persistence()
 
 
 def test_too_much_memory_is_a_failure_of_whoever_asked(driver: CudaDriver) -> None:
