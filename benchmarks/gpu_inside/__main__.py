@@ -58,7 +58,9 @@ def timed(work: Callable[[], object], times: int = 20) -> list[float]:
 
 
 def forked(work: Callable[[socket.socket], None], *, uid: int | None = _UID) -> tuple[int, socket.socket]:
-    """A child of another user that works on the messages of a connection, as a runner does."""
+    """A child of another user, with a runner's filter of system calls, that works on a connection's messages."""
+    from .referee.fork_server import syscall_filter
+
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid:
@@ -71,6 +73,7 @@ def forked(work: Callable[[socket.socket], None], *, uid: int | None = _UID) -> 
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
+            syscall_filter.refuse_work_while_stopped()
         work(theirs)
     except BaseException as error:
         told(theirs, error=f"{type(error).__name__}: {error}"[:500])

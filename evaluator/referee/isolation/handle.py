@@ -468,12 +468,19 @@ class RunnerHandle:
         self._shared_with(message, told, timeout_s)
 
     def _shared_with(self, message: framing.Message, told: list[tuple[int, int]], timeout_s: float) -> TimedReply:
-        try:
-            framing.send(self._sock, {**message, "sizes": [size for _, size in told]})
-            if told:
-                socket.send_fds(self._sock, [b"x"], [fd for fd, _ in told])
-        except OSError:
-            raise self._death() from None
+        body = framing.encoded({**message, "sizes": [size for _, size in told]})
+
+        def send() -> None:
+            self._send(body, timeout_s)
+            try:
+                if told:
+                    socket.send_fds(self._sock, [b"x"], [fd for fd, _ in told])
+            except OSError:
+                raise self._death() from None
+
+        if len(body) > _UNREAD_BYTES:
+            return self._answer(timeout_s, send)[1]
+        send()
         return self._answer(timeout_s)[1]
 
     def empty_buffer(self) -> bool:

@@ -32,7 +32,7 @@ class Outputs:
     shared: Allocation | None = None
     fd: int = -1  # by which a runner opens the shared memory
     snapshot: Allocation | None = None
-    taken: list[tuple[TensorRow, int]] = field(default_factory=list)  # of the last call, with offsets
+    taken: dict[int, tuple[TensorRow, int]] = field(default_factory=dict)  # of the last call, by place, with offsets
     used: int = 0  # bytes that the last call has written at most
 
     def room(self, nbytes: int) -> bool:
@@ -58,7 +58,7 @@ class Outputs:
         """Overwrite what earlier calls have left, so that only what is written from now on can be right."""
         if self.shared is not None:
             self.driver.fill(self.shared.address, POISON, min(self.used, self.shared.nbytes))
-        self.taken = []
+        self.taken = {}
 
     def prepare(self, nbytes: int) -> bool:
         """Have room for a copy of so many bytes, with poison in it; the snapshot stays where there was room already.
@@ -84,14 +84,18 @@ class Outputs:
         if self.shared is None or self.snapshot is None or needed > self.shared.nbytes:
             raise RunnerFailed("protocol", "outputs larger than the memory that they were put in")
         self.driver.copy(self.snapshot.address, self.shared.address, needed)
-        self.taken = list(zip(rows, offsets, strict=True))
+        for row, offset in zip(rows, offsets, strict=True):
+            if row.place not in self.taken or row.span_bytes > self.taken[row.place][0].span_bytes:
+                self.taken[row.place] = row, offset
         self.used = needed
 
     def find(self, row: TensorRow) -> int | None:
         """The address in the snapshot of what lay at a tensor's place when the last call ended; None: not taken."""
         if self.snapshot is None:
             return None
-        for taken, offset in self.taken:
+        same = self.taken.get(row.place)
+        whole = same is not None and same[0].span_bytes >= row.span_bytes
+        for taken, offset in [same] if same is not None and whole else self.taken.values():
             inside = row.place - taken.place
             if taken.device == row.device and 0 <= inside <= taken.span_bytes - row.span_bytes:
                 return self.snapshot.address + offset + inside
@@ -105,7 +109,7 @@ class Outputs:
             if allocation is not None:
                 self.driver.free(allocation)
         self.shared, self.snapshot, self.fd = None, None, -1
-        self.taken = []
+        self.taken = {}
 
 
 class DeviceInputBuffer:

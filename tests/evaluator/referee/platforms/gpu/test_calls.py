@@ -174,6 +174,16 @@ def test_a_baseline_is_called_as_it_was_wrapped(bench: Bench) -> None:
     assert torch.equal(bench.value(row), 2 * X)
 
 
+def test_outputs_at_one_place_are_read_each_whole(bench: Bench) -> None:
+    model(bench, lambda x: [y := 2 * x, y[:1], y, y[1:]])
+    bench.attach(inputs_of(X))
+    rows = bench.call(inputs_of(X)).outputs.tensors
+    asked = len(bench.handle.asked)
+    for row, expected in zip(rows, [2 * X, 2 * X[:1], 2 * X, 2 * X[1:]], strict=True):
+        assert torch.equal(bench.value(row), expected)
+    assert len(bench.handle.asked) == asked  # all of it lay in the snapshot
+
+
 def test_outputs_with_gaps_are_read_with_them(bench: Bench) -> None:
     model(bench, lambda x: x[:, ::2])
     bench.attach(inputs_of(X))
