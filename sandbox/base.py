@@ -55,11 +55,14 @@ class Devices:
         gpus: GPUs that the GPU runtime of the container engine opens to the command, by index or UUID.
         tools: folders of the host, by name, that a container shows read-only at `/tools/NAME`: compilers for a device.
             The process sandbox shows them where they lie, if at all.
+        libraries: folders of the host with a driver's libraries, into which the dynamic linker does not look by itself.
+            The process sandbox shows them and names them to the linker. A container engine's GPU runtime has its own.
     """
 
     nodes: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     tools: tuple[tuple[str, str], ...] = ()
+    libraries: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Only device files are devices.

@@ -172,12 +172,12 @@ class ProcessSandbox:
         harness = "/harness" if self._namespaces else str(package.parent)
         return JailSpec(
             argv=(str(interpreter.python), "-P", "-s", "-m", package.name, *command.args),
-            env=_environment(interpreter, inside_tmp, harness),
+            env=_environment(interpreter, inside_tmp, harness, command.devices.libraries),
             report_fd=report_fd,
             namespaces=self._namespaces,
             scratch=str(scratch),
             package=str(package),
-            visible=interpreter.folders,
+            visible=(*interpreter.folders, *command.devices.libraries),
             warm=interpreter.warm,
             uid=_UNPRIVILEGED_UID if os.geteuid() == 0 and not self._namespaces else None,
             cgroup=tuple(cgroup.entries()) if cgroup is not None else (),
@@ -267,9 +267,13 @@ def _scratch_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def _environment(interpreter: Interpreter, scratch: str, harness: str) -> dict[str, str]:
+def _environment(
+    interpreter: Interpreter, scratch: str, harness: str, libraries: tuple[str, ...] = ()
+) -> dict[str, str]:
     path = f"{interpreter.python.parent}:{COMMAND_ENVIRONMENT['PATH']}"
     environment = {**COMMAND_ENVIRONMENT, "PATH": path, "PYTHONPATH": harness, "HOME": scratch, "TMPDIR": scratch}
+    if libraries:
+        environment["LD_LIBRARY_PATH"] = ":".join(libraries)
     if shutil.which("openssl", path=path) is None:  # TorchInductor hashes precompiled headers with openssl
         environment["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
     return environment

@@ -122,3 +122,21 @@ def test_the_process_sandbox_shows_a_command_the_device_files_that_it_names_and_
     without, with_nodes = seen
     assert without[:2] == [False, False]
     assert with_nodes == [True, False, resource.getrlimit(resource.RLIMIT_AS)[1]]
+
+
+def test_the_process_sandbox_shows_the_libraries_of_a_driver_and_names_them_to_the_linker(
+    process_sandbox: ProcessSandbox, tmp_path: Path
+) -> None:
+    package, libraries = tmp_path / "looking", tmp_path / "driver"
+    package.mkdir()
+    libraries.mkdir()
+    (libraries / "libdriver.so.1").write_text("")
+    (package / "__main__.py").write_text(
+        "import json, os, pathlib\n"
+        "named = os.environ.get('LD_LIBRARY_PATH')\n"
+        "print(json.dumps([named, bool(named) and sorted(os.listdir(named))]))\n"
+    )
+    for folders, seen in (((), [None, False]), ((str(libraries),), [str(libraries), ["libdriver.so.1"]])):
+        done = process_sandbox.run(Command(package, devices=Devices(libraries=folders)))
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stdout) == seen

@@ -1,8 +1,18 @@
 """Whether a GPU is there: the one place where the host looks."""
 
+import ctypes
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 from evaluator.referee.protocol.nvml import LIBRARY, Gpu, NvmlError, opened
+
+_LOOKED_INTO = tuple(
+    f"{root}{folder}"
+    for root in ("", "/usr")
+    for folder in ("/lib64", "/lib", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu")
+)
+"""By the dynamic linker, without a list (ld.so(8))."""
 
 Look = Callable[[int], Gpu | None]
 
@@ -21,6 +31,32 @@ def gpu_at(index: int, *, library: str = LIBRARY) -> Gpu | None:
             return nvml.at(index) if 0 <= index < nvml.count() else None
     except NvmlError:
         return None
+
+
+def library_folders(*, library: str = LIBRARY, known: Path = Path("/etc/ld.so.cache")) -> tuple[str, ...]:
+    """The folder of the driver's libraries, if this process finds it only because its environment names it.
+
+    Args:
+        library: NVML's. CUDA's lies beside it.
+        known: the dynamic linker's list of libraries (ldconfig(8)).
+    """
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return ()
+    name = Path(library).name
+    if any(place.is_file() for place in [*_listed(name, known), *(Path(folder) / name for folder in _LOOKED_INTO)]):
+        return ()
+    mapped = re.findall(rf"(/\S*)/{re.escape(name)}[\w.]*$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+    return tuple(dict.fromkeys(mapped))
+
+
+def _listed(name: str, known: Path) -> list[Path]:
+    try:
+        body = known.read_bytes()
+    except OSError:
+        return []
+    return [Path(path.decode()) for path in re.findall(rb"(/[^\0]*/" + re.escape(name.encode()) + rb")\0", body)]
 
 
 def facts_of(gpu: Gpu) -> dict[str, str]:

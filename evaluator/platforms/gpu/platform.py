@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluator.platforms.base import Device, Platform, PromptFiles
 from evaluator.platforms.cpu.platform import CpuPlatform
-from evaluator.platforms.gpu.driver import Look, facts_of, gpu_at, nodes_of, provenance_of
+from evaluator.platforms.gpu.driver import Look, facts_of, gpu_at, library_folders, nodes_of, provenance_of
 from evaluator.referee.protocol.gpu_checks import part_on_gpu
 from evaluator.referee.protocol.nvml import Gpu, NvmlError, opened
 from sandbox.base import Devices
@@ -83,7 +83,8 @@ class GpuPlatform:
     def sandbox_devices(self, index: int) -> Devices:
         """The GPU: by its files to the process sandbox, by its name to a container engine."""
         shown = self.screened.sandbox_devices(index)
-        return Devices(nodes=nodes_of(self.gpu), gpus=(self.gpu.uuid,), tools=shown.tools)
+        gpus, folders = (self.gpu.uuid,), library_folders()
+        return Devices(nodes=nodes_of(self.gpu), gpus=gpus, tools=shown.tools, libraries=folders)
 
     def exclusive_resources(self, index: int) -> tuple[str, ...]:
         """The GPU, whichever language is measured on it, and the processor that launches."""

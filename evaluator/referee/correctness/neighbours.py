@@ -581,18 +581,9 @@ class Misaligned:
         return self.inner.copy(row)
 
     @property
-    def size(self) -> int:
+    def told(self) -> list[tuple[int, int]]:
         """See `InputBuffer`."""
-        return self.inner.size
-
-    @property
-    def fd(self) -> int:
-        """See `InputBuffer`."""
-        return self.inner.fd
-
-    def attached_to(self, pid: int) -> None:
-        """See `InputBuffer`."""
-        self.inner.attached_to(pid)
+        return self.inner.told
 
     def empty(self) -> bool:
         """See `InputBuffer`."""

@@ -45,7 +45,8 @@ def import_torch(platform: str) -> None:
     import torch.profiler
     import torch.utils.flop_counter  # noqa: F401
 
-    load_imports(platform).after_torch()
+    with no_gpu():
+        load_imports(platform).after_torch()
 
     # Importing may have bound this thread to one processor. Processes that are forked here may run on any.
     os.sched_setaffinity(0, affinity)
@@ -85,14 +86,38 @@ def import_compiler(platform: str) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
         torch._inductor.codecache.torch_key()  # a hash over Inductor's files
         load_imports(platform).look_up_compiler()
-        # Too small a tensor for more than one thread, and no code is generated: no pool is started.
-        torch.compile(lambda x: x.relu() + 1, backend="aot_eager")(torch.ones(3))
-        # A module, a number that is read of a tensor, and another shape: what dynamo builds for these is shared, too.
-        compiled = torch.compile(Warming(), backend="eager")
-        with torch.no_grad():
-            for rows in (1, 2):
-                compiled(torch.ones(rows, 3))
-        torch._dynamo.reset()
+        with no_gpu():
+            # Too small a tensor for more than one thread, and no code is generated: no pool is started.
+            torch.compile(lambda x: x.relu() + 1, backend="aot_eager")(torch.ones(3))
+            # A module, a number that is read of a tensor, another shape: what dynamo builds for these is shared, too.
+            compiled = torch.compile(Warming(), backend="eager")
+            with torch.no_grad():
+                for rows in (1, 2):
+                    compiled(torch.ones(rows, 3))
+            torch._dynamo.reset()
+
+
+@contextlib.contextmanager
+def no_gpu() -> Iterator[None]:
+    """Have torch see no GPU within the block.
+
+    Where there is one, torch.compile asks it for the state of its generator and for its properties. That makes a
+    context of CUDA, which no process that is forked afterwards could use. torch's builder of extensions asks NVML
+    whether there is one when it is imported, and NVML keeps files open, which a fork closes behind its back.
+    """
+    from torch.utils import _triton
+
+    name = "CUDA_VISIBLE_DEVICES"
+    before = os.environ.get(name)
+    os.environ[name] = ""
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+        for answer in vars(_triton).values():  # what torch has noted down about the GPU: that there is none
+            getattr(answer, "cache_clear", lambda: None)()
 
 
 def start_fork_server(platform: str, *, compiler: bool = False) -> tuple[int, socket.socket]:

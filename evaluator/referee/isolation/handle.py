@@ -456,13 +456,32 @@ class RunnerHandle:
         if self.input_buffer is not None:
             self.input_buffer.close()
         self.input_buffer = input_buffer
-        input_buffer.attached_to(self.pid)
-        try:
-            framing.send(self._sock, {"op": "attach", "size": input_buffer.size})
-            socket.send_fds(self._sock, [b"x"], [input_buffer.fd])
-        except OSError:
-            raise self._death() from None
-        return self._answer(60)[1].seconds
+        return self._shared_with({"op": "attach"}, input_buffer.told, 60).seconds
+
+    @names_role
+    def share(self, message: framing.Message, told: list[tuple[int, int]], *, timeout_s: float) -> None:
+        """`ask` with what the runner is to open: file descriptors, and the bytes behind each.
+
+        Raises:
+            RunnerFailed: as for `ask`.
+        """
+        self._shared_with(message, told, timeout_s)
+
+    def _shared_with(self, message: framing.Message, told: list[tuple[int, int]], timeout_s: float) -> TimedReply:
+        body = framing.encoded({**message, "sizes": [size for _, size in told]})
+
+        def send() -> None:
+            self._send(body, timeout_s)
+            try:
+                if told:
+                    socket.send_fds(self._sock, [b"x"], [fd for fd, _ in told])
+            except OSError:
+                raise self._death() from None
+
+        if len(body) > _UNREAD_BYTES:
+            return self._answer(timeout_s, send)[1]
+        send()
+        return self._answer(timeout_s)[1]
 
     def empty_buffer(self) -> bool:
         """Give the memory of the input buffer back while the runner stands still; whether there was any of the host's.

@@ -49,17 +49,8 @@ class InputBuffer(Protocol):
         ...
 
     @property
-    def size(self) -> int:
-        """Bytes of all slots."""
-        ...
-
-    @property
-    def fd(self) -> int:
-        """The file descriptor that a runner maps."""
-        ...
-
-    def attached_to(self, pid: int) -> None:
-        """The runner of this process is going to map it."""
+    def told(self) -> list[tuple[int, int]]:
+        """What a runner is told of it: file descriptors, and the bytes behind each."""
         ...
 
     def empty(self) -> bool:

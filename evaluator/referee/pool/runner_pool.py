@@ -25,6 +25,7 @@ from ..platforms.base import Account, Platform
 from ..platforms.load import load_platform
 from ..protocol import allocator, input_families
 from ..protocol.baselines import OTHERS, SOURCE_KERNEL
+from ..protocol.device_memory import on_device
 from ..protocol.gpu_checks import ARCHITECTURES
 from ..protocol.smaller_shapes import Smaller
 from ..protocol.tensors import TensorRow, Tree, bytes_needed
@@ -353,7 +354,9 @@ class RunnerPool:
             call = handle.call(tree, contents, seed=self.seeds.named("a first call"), timeout_s=timeout_s)
             after = handle.look(peak_resident_bytes)
             self.output_bytes = sum(row.span_bytes for row in call.outputs.tensors)
-            self.temporary_bytes = max(0, after - before - self.output_bytes)
+            # Tensors on a device are not in the process's memory. What it took in this first call is the libraries'.
+            of_host = not any(map(on_device, call.outputs.tensors))
+            self.temporary_bytes = max(0, after - before - self.output_bytes) if of_host else 0
             self._refuse_if_too_large()
             taken = not doubtful or all(
                 bool(torch.isfinite(tensor(row, handle.read(row))).all()) for row in call.outputs.tensors

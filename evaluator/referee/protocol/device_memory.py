@@ -1,65 +1,49 @@
-"""How a runner is told of memory on a GPU that the referee owns, and where outputs go in it."""
+"""What referee and runners agree on about memory on a GPU that the referee owns, and where outputs go in it."""
 
-import base64
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import ctypes
+from collections.abc import Callable, Sequence
 
 from .tensors import TensorRow, aligned
 
-HANDLE_BYTES = 64
 OUTPUT_ALIGNMENT = 256  # as strict as any vector access of a GPU
 
+# Of CUDA's driver interface, "Virtual Memory Management" (cuda.h).
+FILE_DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+NO_FLAGS = ctypes.c_ulonglong(0)
+_ON_DEVICE, _READ_AND_WRITE = 1, 3  # CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 
-@dataclass(frozen=True)
-class Shared:
-    """An allocation that another process may open.
 
-    Attributes:
-        handle: of CUDA's interprocess memory; it names the whole allocation.
-        offset: where in that the memory begins.
-        nbytes: its size.
+class Location(ctypes.Structure):
+    """CUmemLocation: by default the only device that a process of an evaluation sees."""
+
+    _fields_ = (("kind", ctypes.c_int), ("number", ctypes.c_int))
+
+    def __init__(self) -> None:
+        super().__init__(_ON_DEVICE, 0)
+
+
+class Access(ctypes.Structure):
+    """CUmemAccessDesc: that device may read and write."""
+
+    _fields_ = (("location", Location), ("flags", ctypes.c_int))
+
+    def __init__(self) -> None:
+        super().__init__(Location(), _READ_AND_WRITE)
+
+
+def mapped(call: Callable[..., None], handle: ctypes.c_ulonglong, nbytes: int) -> int:
+    """The address at which an allocation can be reached in this process from now on.
+
+    Args:
+        call: calls a function of the driver by its name and arguments, and raises what the driver refuses.
+        handle: the allocation, made or imported here.
+        nbytes: its whole size.
     """
-
-    handle: bytes
-    offset: int
-    nbytes: int
-
-    def to_json(self) -> dict[str, object]:
-        """As JSON."""
-        return {"handle": base64.b64encode(self.handle).decode(), "offset": self.offset, "nbytes": self.nbytes}
-
-    @classmethod
-    def from_json(cls, told: dict[str, object]) -> "Shared":
-        """Read what `to_json` made.
-
-        Raises:
-            ValueError: it is no description of memory.
-        """
-        try:
-            handle = base64.b64decode(str(told["handle"]), validate=True)
-            offset, nbytes = int(str(told["offset"])), int(str(told["nbytes"]))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"no description of memory: {error}") from None
-        if len(handle) != HANDLE_BYTES or offset < 0 or nbytes < 0:
-            raise ValueError("no description of memory: wrong sizes")
-        return cls(handle, offset, nbytes)
-
-
-def described(inputs: Shared, outputs: Shared | None) -> bytes:
-    """What the file of an input buffer holds, where the buffer lies on a GPU."""
-    return json.dumps({"inputs": inputs.to_json(), "outputs": outputs and outputs.to_json()}).encode()
-
-
-def read_description(body: bytes) -> tuple[Shared, Shared | None]:
-    """The memory of inputs, and that of outputs where there is some already.
-
-    Raises:
-        ValueError: it is no description.
-    """
-    told = json.loads(body)
-    outputs = told["outputs"]
-    return Shared.from_json(told["inputs"]), None if outputs is None else Shared.from_json(outputs)
+    address, size, nothing = ctypes.c_ulonglong(), ctypes.c_size_t(nbytes), ctypes.c_size_t(0)
+    call("cuMemAddressReserve", ctypes.byref(address), size, nothing, ctypes.c_ulonglong(0), NO_FLAGS)
+    call("cuMemMap", address, size, nothing, handle, NO_FLAGS)
+    call("cuMemSetAccess", address, size, ctypes.byref(Access()), ctypes.c_size_t(1))
+    return int(address.value)
 
 
 def on_device(row: TensorRow) -> bool:

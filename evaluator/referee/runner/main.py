@@ -117,7 +117,7 @@ class Runner:
     def attach(self, message: framing.Message) -> framing.Message:
         """Map the input buffer that the referee sends as a file descriptor."""
         _, fds, _, _ = socket.recv_fds(self.sock, 1, 1)
-        size = message["size"]
+        [size] = message["sizes"]
         self.input_buffer = mmap.mmap(fds[0], size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         os.close(fds[0])
         return {}
@@ -414,7 +414,8 @@ def failure(error: BaseException) -> framing.Message:
     kind = "error"
     text = str(error)
     refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    if refused or isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:
+    refused = refused or isinstance(error, MemoryError | torch.OutOfMemoryError)  # the latter: of a device's memory
+    if refused or "can't allocate memory" in text or "not enough memory" in text:
         kind = "out_of_memory"
     elif isinstance(error, TreeError):
         kind = "output"

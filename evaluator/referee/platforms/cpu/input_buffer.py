@@ -47,8 +47,10 @@ class SharedInputBuffer:
         for row, content in zip(placed.tensors, contents, strict=True):
             self._bytes[row.place : row.place + content.numel()].copy_(content)
 
-    def attached_to(self, pid: int) -> None:
-        """Nothing depends on who maps it."""
+    @property
+    def told(self) -> list[tuple[int, int]]:
+        """See `base.InputBuffer`: the file."""
+        return [(self.fd, self.size)]
 
     def empty(self) -> bool:
         """See `base.InputBuffer` (madvise(2): MADV_REMOVE)."""

@@ -173,8 +173,8 @@ class Clock:
         """
         needed = needed_bytes(rows)
         self.output_bytes = max(self.output_bytes, needed)
-        if buffer.outputs.room(needed, buffer.pid):
-            hand_over(handle, buffer, rows, timeout_s)
+        if buffer.outputs.room(needed):
+            hand_over(handle, buffer, rows, timeout_s, is_other=True)
 
 
 def buffer_of(handle: RunnerHandle) -> DeviceInputBuffer:
@@ -194,15 +194,23 @@ def needed_bytes(rows: list[TensorRow]) -> int:
     return output_offsets(rows)[1]
 
 
-def hand_over(handle: RunnerHandle, buffer: DeviceInputBuffer, rows: list[TensorRow], timeout_s: float) -> None:
+def hand_over(
+    handle: RunnerHandle, buffer: DeviceInputBuffer, rows: list[TensorRow], timeout_s: float, *, is_other: bool
+) -> None:
     """Have a runner copy what lies at these places into the memory for outputs. That it does is a claim.
+
+    Args:
+        handle: the runner.
+        buffer: what it shares with the referee.
+        rows: the places.
+        timeout_s: the most that it may take.
+        is_other: whether the memory is another than the runner has open.
 
     Raises:
         RunnerFailed: the runner died, failed or took too long.
     """
-    place = buffer.outputs.describe()
-    message = {"op": "hand_over", "rows": [row.to_json() for row in rows], "outputs": place and place.to_json()}
-    handle.ask(message, timeout_s=timeout_s)
+    message = {"op": "hand_over", "rows": [row.to_json() for row in rows]}
+    handle.share(message, buffer.outputs.told() if is_other else [], timeout_s=timeout_s)
 
 
 def is_idle(driver: Driver, address: int) -> bool:

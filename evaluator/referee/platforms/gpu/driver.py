@@ -1,7 +1,11 @@
 """The GPU as the referee's own process uses it: CUDA's driver interface, by ctypes.
 
-The referee allocates by the driver and not by torch: a handle of CUDA's interprocess memory names a whole allocation,
-and torch cuts many tensors out of one. It loads no kernel: filling, copying and events are all that it needs.
+The referee allocates by the driver's management of virtual memory and not by torch, whose allocations no other process
+can be given. A file descriptor stands for each allocation. Whoever is sent it may open the memory, of whatever user:
+what CUDA calls interprocess memory (`cuIpcOpenMemHandle`) may be opened by processes of the same user only, as NVIDIA's
+kernel module has it (`osValidateClientTokens`), and runners have users of their own.
+
+The referee loads no kernel: filling, copying and events are all that it needs.
 
 Names, versions and structures are those of NVIDIA's manual of the driver interface.
 """
@@ -10,22 +14,30 @@ import contextlib
 import ctypes
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from ...errors import RunnerFailed
+from ...protocol.device_memory import FILE_DESCRIPTOR, NO_FLAGS, Location, mapped
 
 LIBRARY = "libcuda.so.1"
 GRANULE = 2 << 20  # allocations are rounded up to this, so that none shares what the driver hands out at once
-HANDLE_BYTES = 64
-_SUCCESS, _OUT_OF_MEMORY = 0, 2
+_SUCCESS, _OUT_OF_MEMORY, _NOT_SUPPORTED = 0, 2, 801
 _L2_BYTES_ATTRIBUTE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm")  # without which no context is made
 _NON_BLOCKING = 1  # of a stream: it does not wait for the default one
+_PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED, the only kind that there is
+_MINIMUM = 0  # CU_MEM_ALLOC_GRANULARITY_MINIMUM
 
 
 class DriverError(Exception):
-    """The driver refused a call: which one, and why."""
+    """The driver refused a call: which one, and why; `status` is None where it has no such call."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,21 @@ class Allocation:
 
     address: int
     nbytes: int
+
+
+class _Properties(ctypes.Structure):
+    """CUmemAllocationProp: memory of the device that can be exported as a file descriptor."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int),
+        ("exported_as", ctypes.c_int),
+        ("location", Location),
+        ("of_windows", ctypes.c_void_p),
+        ("flags", ctypes.c_ubyte * 8),
+    )
+
+    def __init__(self) -> None:
+        super().__init__(_PINNED, FILE_DESCRIPTOR, Location())
 
 
 class Driver(Protocol):
@@ -53,11 +80,14 @@ class Driver(Protocol):
         ...
 
     def free(self, allocation: Allocation) -> None:
-        """Give memory back. Nobody may have it open any more."""
+        """Give memory back, once all that was asked of the referee's stream is done.
+
+        The device has it again when nobody has it open any more and all of its file descriptors are closed.
+        """
         ...
 
-    def export(self, allocation: Allocation) -> tuple[bytes, int]:
-        """The handle by which another process opens the memory, and where in what it opens this memory begins."""
+    def export(self, allocation: Allocation) -> int:
+        """A file descriptor by which another process opens the memory. The caller closes it."""
         ...
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
@@ -110,12 +140,17 @@ class CudaDriver:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._events: dict[int, ctypes.c_void_p] = {}
+        self._handles: dict[int, int] = {}  # of allocations, by their addresses
         self._named = 0
         self._context, self._stream, self._device = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
         self._check("cuInit", ctypes.c_uint(0))
         self._check("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(0))
         self._check("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self._device)
         self._call("cuStreamCreate", ctypes.byref(self._stream), ctypes.c_uint(_NON_BLOCKING))
+        granule = ctypes.c_size_t()
+        properties = ctypes.byref(_Properties())
+        self._call("cuMemGetAllocationGranularity", ctypes.byref(granule), properties, ctypes.c_int(_MINIMUM))
+        self._granule = max(GRANULE, int(granule.value))  # both are powers of two
 
     @property
     def l2_bytes(self) -> int:
@@ -126,25 +161,35 @@ class CudaDriver:
 
     def allocate(self, nbytes: int) -> Allocation:
         """See `Driver`."""
-        size = max(1, -(-nbytes // GRANULE)) * GRANULE
-        address = ctypes.c_ulonglong()
+        nbytes = max(1, -(-nbytes // self._granule)) * self._granule
+        handle, properties = ctypes.c_ulonglong(), ctypes.byref(_Properties())
         try:
-            self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+            self._call("cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(nbytes), properties, NO_FLAGS)
         except DriverError as error:
-            raise RunnerFailed("out_of_memory", f"{size:,} bytes of the device's memory: {error}") from None
-        return Allocation(int(address.value), size)
+            if error.status != _OUT_OF_MEMORY:
+                raise
+            raise RunnerFailed("out_of_memory", f"{nbytes:,} bytes of the device's memory: {error}") from None
+        address = mapped(self._call, handle, nbytes)
+        with self._lock:
+            self._handles[address] = int(handle.value)
+        return Allocation(address, nbytes)
 
     def free(self, allocation: Allocation) -> None:
         """See `Driver`."""
-        self._call("cuMemFree_v2", ctypes.c_ulonglong(allocation.address))
+        self.wait()
+        with self._lock:
+            handle = self._handles.pop(allocation.address)
+        address, size = ctypes.c_ulonglong(allocation.address), ctypes.c_size_t(allocation.nbytes)
+        self._call("cuMemUnmap", address, size)
+        self._call("cuMemAddressFree", address, size)
+        self._call("cuMemRelease", ctypes.c_ulonglong(handle))
 
-    def export(self, allocation: Allocation) -> tuple[bytes, int]:
+    def export(self, allocation: Allocation) -> int:
         """See `Driver`."""
-        base, size, handle = ctypes.c_ulonglong(), ctypes.c_size_t(), (ctypes.c_ubyte * HANDLE_BYTES)()
-        place = ctypes.c_ulonglong(allocation.address)
-        self._call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), place)
-        self._call("cuIpcGetMemHandle", ctypes.byref(handle), place)
-        return bytes(handle), allocation.address - int(base.value)
+        handle, fd = ctypes.c_ulonglong(self._handles[allocation.address]), ctypes.c_int()
+        kind = ctypes.c_int(FILE_DESCRIPTOR)
+        self._call("cuMemExportToShareableHandle", ctypes.byref(fd), handle, kind, NO_FLAGS)
+        return int(fd.value)
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         """See `Driver`."""
@@ -203,7 +248,11 @@ class CudaDriver:
 
     def forget_persistence(self) -> None:
         """See `Driver`."""
-        self._call("cuCtxResetPersistingL2Cache")
+        try:
+            self._call("cuCtxResetPersistingL2Cache")
+        except DriverError as error:
+            if error.status != _NOT_SUPPORTED:  # by a device on which nothing persists
+                raise
 
     def version(self) -> str:
         """See `Driver`."""
@@ -224,7 +273,7 @@ class CudaDriver:
         except AttributeError:
             raise DriverError(f"{name}: not in this driver") from None
         if status != _SUCCESS:
-            raise DriverError(f"{name}: {self._words(status)}")
+            raise DriverError(f"{name}: {self._words(status)}", status)
 
     def _words(self, status: int) -> str:
         text = ctypes.c_char_p()
@@ -240,7 +289,11 @@ def open_driver(library: str = LIBRARY) -> CudaDriver:
         DriverError: there is none.
     """
     try:
-        loaded = ctypes.CDLL(library)
+        return CudaDriver(ctypes.CDLL(library))
     except OSError as error:
         raise DriverError(str(error)) from None
-    return CudaDriver(loaded)
+    except DriverError as error:
+        absent = ", ".join(node for node in _NODES if not Path(node).exists())
+        if not absent:
+            raise
+        raise DriverError(f"{error}; not there: {absent} (nvidia-modprobe -c 0 -u makes them)", error.status) from None

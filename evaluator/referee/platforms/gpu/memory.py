@@ -1,23 +1,22 @@
 """Memory on the GPU that the referee owns: slots for inputs, a place for outputs, and a snapshot that nobody else has.
 
-A runner opens inputs and outputs by a handle of interprocess memory, and what it opens it may write to. So outputs are
-overwritten before each call, and copied to memory of the referee's own (the snapshot) at the end of the clock. Only
-that is judged. Of inputs the referee keeps the bytes in its own process, compares them with what lies in the slot after
-each call, and writes a slot anew for the next.
+A runner opens inputs and outputs by file descriptors, and what it opens it may write to. So outputs are overwritten
+before each call, and copied to memory of the referee's own (the snapshot) at the end of the clock. Only that is
+judged. Of inputs the referee keeps the bytes in its own process, compares them with what lies in the slot after each
+call, and writes a slot anew for the next.
 
-Memory that a process has open is given back after that process's end: what happens before is not defined.
+The referee may give memory back that a process has open: the device keeps it for that process until its end.
 """
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 
 from ...errors import RunnerFailed
 from ...isolation.procfs import same_bytes
-from ...protocol.device_memory import Shared, described, on_device, output_offsets
+from ...protocol.device_memory import on_device, output_offsets
 from ...protocol.tensors import TensorRow, Tree, laid_out
 from .driver import Allocation, Driver
 
@@ -26,49 +25,17 @@ _PIECE_BYTES = 16 << 20  # compared at a time
 
 
 @dataclass
-class Retired:
-    """Memory that is no longer used, and whose processes may have it open."""
-
-    driver: Driver
-    _waiting: list[tuple[int, Allocation]] = field(default_factory=list)
-
-    def add(self, pid: int | None, *allocations: Allocation) -> None:
-        """Keep memory until the process has ended; None: nobody has opened it."""
-        for allocation in allocations:
-            if pid is None:
-                self.driver.free(allocation)
-            else:
-                self._waiting.append((pid, allocation))
-        self.sweep()
-
-    def sweep(self) -> None:
-        """Give back what nobody has open any more."""
-        still = []
-        for pid, allocation in self._waiting:
-            if _lives(pid):
-                still.append((pid, allocation))
-            else:
-                self.driver.free(allocation)
-        self._waiting = still
-
-    @property
-    def nbytes(self) -> int:
-        """What waits."""
-        return sum(allocation.nbytes for _, allocation in self._waiting)
-
-
-@dataclass
 class Outputs:
     """Where a runner puts its outputs, and the referee's snapshot of them."""
 
     driver: Driver
-    retired: Retired
     shared: Allocation | None = None
+    fd: int = -1  # by which a runner opens the shared memory
     snapshot: Allocation | None = None
-    taken: list[tuple[TensorRow, int]] = field(default_factory=list)  # of the last call, with offsets
+    taken: dict[int, tuple[TensorRow, int]] = field(default_factory=dict)  # of the last call, by place, with offsets
     used: int = 0  # bytes that the last call has written at most
 
-    def room(self, nbytes: int, pid: int | None) -> bool:
+    def room(self, nbytes: int) -> bool:
         """Have room for so many bytes.
 
         Returns:
@@ -76,32 +43,34 @@ class Outputs:
         """
         if nbytes == 0 or (self.shared is not None and nbytes <= self.shared.nbytes):
             return False
-        self.give_back(pid)
-        self.retired.sweep()
+        self.give_back()
         self.shared = fresh(self.driver, nbytes)
+        self.fd = self.driver.export(self.shared)
         self.snapshot = self.driver.allocate(nbytes)
         self.used = self.shared.nbytes
         return True
 
-    def describe(self) -> Shared | None:
-        """What a runner needs to open it; None: there is no room yet."""
-        if self.shared is None:
-            return None
-        handle, offset = self.driver.export(self.shared)
-        return Shared(handle, offset, self.shared.nbytes)
+    def told(self) -> list[tuple[int, int]]:
+        """The file descriptor by which a runner opens it, and its size; nothing while there is no room."""
+        return [] if self.shared is None else [(self.fd, self.shared.nbytes)]
 
     def poison(self) -> None:
         """Overwrite what earlier calls have left, so that only what is written from now on can be right."""
         if self.shared is not None:
             self.driver.fill(self.shared.address, POISON, min(self.used, self.shared.nbytes))
-        self.taken = []
+        self.taken = {}
 
-    def prepare(self, nbytes: int, pid: int | None) -> None:
-        """Have room for a copy of so many bytes, with poison in it; the snapshot stays where there was room already."""
-        self.room(nbytes, pid)
+    def prepare(self, nbytes: int) -> bool:
+        """Have room for a copy of so many bytes, with poison in it; the snapshot stays where there was room already.
+
+        Returns:
+            Whether the memory is another than before.
+        """
+        is_other = self.room(nbytes)
         assert self.shared is not None
         self.driver.fill(self.shared.address, POISON, nbytes)
         self.used = max(self.used, nbytes)
+        return is_other
 
     def take(self, rows: Sequence[TensorRow]) -> None:
         """Ask for the snapshot of these tensors, in the order of the referee's stream.
@@ -115,40 +84,42 @@ class Outputs:
         if self.shared is None or self.snapshot is None or needed > self.shared.nbytes:
             raise RunnerFailed("protocol", "outputs larger than the memory that they were put in")
         self.driver.copy(self.snapshot.address, self.shared.address, needed)
-        self.taken = list(zip(rows, offsets, strict=True))
+        for row, offset in zip(rows, offsets, strict=True):
+            if row.place not in self.taken or row.span_bytes > self.taken[row.place][0].span_bytes:
+                self.taken[row.place] = row, offset
         self.used = needed
 
     def find(self, row: TensorRow) -> int | None:
         """The address in the snapshot of what lay at a tensor's place when the last call ended; None: not taken."""
         if self.snapshot is None:
             return None
-        for taken, offset in self.taken:
+        same = self.taken.get(row.place)
+        whole = same is not None and same[0].span_bytes >= row.span_bytes
+        for taken, offset in [same] if same is not None and whole else self.taken.values():
             inside = row.place - taken.place
             if taken.device == row.device and 0 <= inside <= taken.span_bytes - row.span_bytes:
                 return self.snapshot.address + offset + inside
         return None
 
-    def give_back(self, pid: int | None) -> None:
-        """Give the memory back, once nobody has it open."""
-        if self.shared is not None and self.snapshot is not None:
-            self.retired.add(pid, self.shared)
-            self.driver.free(self.snapshot)  # which was never exported
-        self.shared = self.snapshot = None
-        self.taken = []
+    def give_back(self) -> None:
+        """Give the memory back."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        for allocation in (self.shared, self.snapshot):
+            if allocation is not None:
+                self.driver.free(allocation)
+        self.shared, self.snapshot, self.fd = None, None, -1
+        self.taken = {}
 
 
 class DeviceInputBuffer:
-    """See `base.InputBuffer`: slots of device memory, taken in turn, so that calls rotate over more than caches hold.
+    """See `base.InputBuffer`: slots on the device, taken in turn, so that calls rotate over more than caches hold."""
 
-    The file that a runner is sent describes the memory, and that for outputs.
-    """
-
-    def __init__(self, driver: Driver, retired: Retired, slot_bytes: int, slots: int, output_bytes: int) -> None:
+    def __init__(self, driver: Driver, slot_bytes: int, slots: int, output_bytes: int) -> None:
         """Allocate.
 
         Args:
             driver: the GPU.
-            retired: where memory goes that may be open.
             slot_bytes: bytes of one set of inputs.
             slots: how many sets.
             output_bytes: room for outputs that earlier calls of the evaluation have needed.
@@ -156,21 +127,15 @@ class DeviceInputBuffer:
         Raises:
             RunnerFailed: the device has not so much memory.
         """
-        self._driver, self._retired = driver, retired
+        self._driver = driver
         self.slot_bytes = max(4096, -(-slot_bytes // 4096) * 4096)
         self.slots = slots
         self._next = 0
-        self._pid: int | None = None
         self.opened_at = 0  # where the runner says that it has opened the slots
-        retired.sweep()
         self._memory = fresh(driver, self.slot_bytes * slots)
-        self.outputs = Outputs(driver, retired)
-        self.outputs.room(output_bytes, None)
-        handle, offset = driver.export(self._memory)
-        body = described(Shared(handle, offset, self._memory.nbytes), self.outputs.describe())
-        self.size = len(body)
-        self.fd = os.memfd_create("inputs", os.MFD_CLOEXEC)
-        os.write(self.fd, body)
+        self._fd = driver.export(self._memory)
+        self.outputs = Outputs(driver)
+        self.outputs.room(output_bytes)
 
     @property
     def nbytes(self) -> int:
@@ -178,13 +143,9 @@ class DeviceInputBuffer:
         return self.slot_bytes * self.slots
 
     @property
-    def pid(self) -> int | None:
-        """The runner that has it open; None: none has."""
-        return self._pid
-
-    def attached_to(self, pid: int) -> None:
-        """A runner is going to open it."""
-        self._pid = pid
+    def told(self) -> list[tuple[int, int]]:
+        """See `base.InputBuffer`: the slots, and the memory for outputs where there is room already."""
+        return [(self._fd, self._memory.nbytes), *self.outputs.told()]
 
     def put(self, tree: Tree, contents: list[torch.Tensor]) -> Tree:
         """See `base.InputBuffer`."""
@@ -230,9 +191,9 @@ class DeviceInputBuffer:
 
     def close(self) -> None:
         """See `base.InputBuffer`."""
-        os.close(self.fd)
-        self.outputs.give_back(self._pid)
-        self._retired.add(self._pid, self._memory)
+        os.close(self._fd)
+        self.outputs.give_back()
+        self._driver.free(self._memory)
 
     def _address(self, row: TensorRow, nbytes: int) -> int:
         assert row.place >= 0 and row.place + nbytes <= self._memory.nbytes
@@ -249,12 +210,3 @@ def fresh(driver: Driver, nbytes: int) -> Allocation:
     driver.fill(allocation.address, POISON, allocation.nbytes)
     driver.wait()
     return allocation
-
-
-def _lives(pid: int) -> bool:
-    """Whether a process has not ended. One that waits to be reaped has closed all that it had open."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in ("Z", "X")

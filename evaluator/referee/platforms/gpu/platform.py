@@ -35,7 +35,7 @@ from ..cpu.platform import CpuPlatform
 from .clock import Clock, Flush, buffer_of, hand_over, is_idle
 from .driver import Driver, DriverError, open_driver
 from .kernels import own_share, read_kernels, shares
-from .memory import DeviceInputBuffer, Retired
+from .memory import DeviceInputBuffer
 from .watch import GpuMeter, Seen, look_at
 
 
@@ -60,7 +60,6 @@ class GpuPlatform:
         self._host = CpuPlatform(device)
         self._driver = driver
         self._clock: Clock | None = None
-        self._retired: Retired | None = None
         self._pool: RunnerPool | None = None
         self._before: tuple[int, ...] = ()
         self._meter: GpuMeter | None = None
@@ -80,15 +79,14 @@ class GpuPlatform:
         with as_findings():
             if self._driver is None:
                 self._driver = open_driver()
-            self._retired = Retired(self._driver)
             flushed = self._driver.allocate(2 * self._driver.l2_bytes)
             self._clock = Clock(self._driver, Flush(self._driver, flushed.address, flushed.nbytes))
 
     @property
-    def _gpu(self) -> tuple[Driver, Clock, Retired]:
+    def _gpu(self) -> tuple[Driver, Clock]:
         """The device, opened."""
-        assert self._driver is not None and self._clock is not None and self._retired is not None
-        return self._driver, self._clock, self._retired
+        assert self._driver is not None and self._clock is not None
+        return self._driver, self._clock
 
     @property
     def rotation_bytes(self) -> int:
@@ -129,9 +127,9 @@ class GpuPlatform:
 
     def input_buffer(self, slot_bytes: int, slots: int) -> InputBuffer:
         """On the device, with room for outputs as large as those seen so far."""
-        driver, clock, retired = self._gpu
+        driver, clock = self._gpu
         with as_findings():
-            return DeviceInputBuffer(driver, retired, slot_bytes, slots, clock.output_bytes)
+            return DeviceInputBuffer(driver, slot_bytes, slots, clock.output_bytes)
 
     def call(self, handle: RunnerHandle, request: CallRequest) -> Call:
         """See `clock.Clock.call`. While calls are timed the device must be idle before each.
@@ -140,7 +138,7 @@ class GpuPlatform:
             RunnerFailed: the runner died, failed, lied about the protocol or took too long.
             Finding: work was left running on the device, or its clock and the host's do not agree.
         """
-        _, clock, _ = self._gpu
+        _, clock = self._gpu
         strict = self._alone and self._meter is not None and self._meter.running
         with as_findings():
             if strict:
@@ -156,16 +154,16 @@ class GpuPlatform:
         """
         if not on_device(row):
             return self._host.read(handle, row)
-        driver, clock, _ = self._gpu
+        driver, clock = self._gpu
         data, buffer = torch.empty(row.span_bytes, dtype=torch.uint8), buffer_of(handle)
         if not data.numel():
             return data
         with as_findings():
             place = buffer.outputs.find(row)
             if place is None:
-                buffer.outputs.prepare(row.span_bytes, buffer.pid)
+                is_other = buffer.outputs.prepare(row.span_bytes)
                 driver.wait()
-                hand_over(handle, buffer, [row], 60)
+                hand_over(handle, buffer, [row], 60, is_other=is_other)
                 assert buffer.outputs.shared is not None
                 place = buffer.outputs.shared.address
             driver.read(place, data)
@@ -326,7 +324,7 @@ class GpuPlatform:
         Raises:
             Finding: something does, and nobody but this evaluation has a context there.
         """
-        driver, clock, _ = self._gpu
+        driver, clock = self._gpu
         if is_idle(driver, clock.flush.address) or (self._meter is not None and self._meter.others):
             return  # of a device that others use the figures are noisy in any case
         if self._foreign_called:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.platforms.gpu.driver import facts_of, gpu_at, nodes_of, provenance_of
+from evaluator.platforms.gpu.driver import facts_of, gpu_at, library_folders, nodes_of, provenance_of
 from evaluator.referee.protocol import nvml
 from evaluator.referee.protocol.nvml import Gpu, NvmlError, State, User, opened
 
@@ -37,6 +37,16 @@ def test_a_gpu_is_there_where_the_driver_answers_for_its_index(library: str) -> 
         ecc=True,
         partitioned=None,
     )
+
+
+def test_the_drivers_folder_is_named_where_the_linker_does_not_know_it(library: str, tmp_path: Path) -> None:
+    known = tmp_path / "ld.so.cache"
+    assert library_folders(library=library, known=known) == (str(Path(library).parent),)
+    known.write_bytes(b"libnvidia-ml.so.1\0/no/such/libnvidia-ml.so.1\0")
+    assert library_folders(library=library, known=known) == (str(Path(library).parent),)
+    known.write_bytes(b"libnvidia-ml.so.1\0" + library.encode() + b"\0")
+    assert library_folders(library=library, known=known) == ()
+    assert library_folders(library=str(tmp_path / "libnvidia-ml.so.1"), known=known) == ()
 
 
 @pytest.mark.parametrize("index", [1, -1])

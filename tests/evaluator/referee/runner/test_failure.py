@@ -62,3 +62,8 @@ def test_a_traceback_of_nothing_else_stays_whole() -> None:
     while error.__traceback__ is not None and "protocol" not in error.__traceback__.tb_frame.f_code.co_filename:
         error.__traceback__ = error.__traceback__.tb_next
     assert "protocol/tensors.py" in str(failure(error)["trace"])
+
+
+def test_memory_of_a_device_that_runs_out_is_told_as_memory() -> None:
+    told = failure(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB"))
+    assert told["kind"] == "out_of_memory"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ....protocol.device_memory import Shared, on_device, output_offsets, read_description
+from ....protocol.device_memory import on_device, output_offsets
 from ....protocol.framing import Message
 from ....protocol.tensors import TensorRow, build, encode, read_rows
 from ... import model_state
@@ -29,7 +29,6 @@ class DeviceCalls:
     def __init__(self, runner: "Runner", memory: Memory) -> None:
         self._runner, self._memory = runner, memory
         self._inputs = 0  # where the slots are opened
-        self._outputs: Shared | None = None
         self._room = torch.empty(0, dtype=torch.uint8)  # the memory for outputs, as this process sees it
         self._moved: Any = None  # the model that has been moved to the device
 
@@ -53,14 +52,9 @@ class DeviceCalls:
         }
 
     def attach(self, message: Message) -> Message:
-        """Open the memory that the file describes."""
-        _, fds, _, _ = socket.recv_fds(self._runner.sock, 1, 1)
-        try:
-            inputs, outputs = read_description(os.pread(fds[0], message["size"], 0))
-        finally:
-            os.close(fds[0])
-        self._inputs = self._memory.open(inputs)
-        self._open_outputs(outputs)
+        """Open the memory of inputs, and that for outputs where there is some already."""
+        self._inputs, *outputs = self._opened(message["sizes"])
+        self._take_outputs(outputs, message["sizes"][1:])
         self._runner.tensor_at = self._input
         return {}
 
@@ -94,8 +88,7 @@ class DeviceCalls:
 
     def hand_over(self, message: Message) -> Message:
         """Copy what lies at these places into the memory for outputs, which may be another than before."""
-        told = message["outputs"]
-        self._open_outputs(None if told is None else Shared.from_json(told))
+        self._take_outputs(self._opened(message["sizes"]), message["sizes"])
         rows = read_rows(message["rows"])
         self._put(rows, [self._memory.at(row.place, row.span_bytes) for row in rows])
         self._memory.wait()
@@ -133,16 +126,26 @@ class DeviceCalls:
     def _put(self, rows: Sequence[TensorRow], spans: Sequence[torch.Tensor]) -> None:
         """Copy bytes to where each belongs; none where there is no room, which the referee sees by itself."""
         offsets, needed = output_offsets(rows)
-        if self._outputs is None or needed > self._outputs.nbytes:
+        if needed > self._room.numel():
             return
         for offset, span in zip(offsets, spans, strict=True):
             if span.numel():
                 self._room[offset : offset + span.numel()].copy_(span)
 
-    def _open_outputs(self, outputs: Shared | None) -> None:
-        if outputs is not None and outputs != self._outputs:
-            self._outputs = outputs
-            self._room = self._memory.at(self._memory.open(outputs), outputs.nbytes)
+    def _opened(self, sizes: list[int]) -> list[int]:
+        """The addresses at which what the referee sends is opened here."""
+        if not sizes:
+            return []
+        _, fds, _, _ = socket.recv_fds(self._runner.sock, 1, len(sizes))
+        try:
+            return [self._memory.open(fd, size) for fd, size in zip(fds, sizes, strict=True)]
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _take_outputs(self, addresses: list[int], sizes: list[int]) -> None:
+        for address, size in zip(addresses, sizes, strict=True):
+            self._room = self._memory.at(address, size)
 
     def _move(self) -> None:
         """Have the model on the device, once it has been made and varied on the host."""

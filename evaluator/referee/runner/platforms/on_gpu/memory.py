@@ -5,11 +5,10 @@ from typing import Any, Protocol
 
 import torch
 
-from ....protocol.device_memory import HANDLE_BYTES, Shared
+from ....protocol.device_memory import FILE_DESCRIPTOR, mapped
 from ....protocol.tensors import DTYPES, TensorRow
 
 _LIBRARY = "libcuda.so.1"
-_LAZY_PEER_ACCESS = 1  # the only flag that there is
 
 
 class Memory(Protocol):
@@ -20,8 +19,8 @@ class Memory(Protocol):
         """What torch calls the device."""
         ...
 
-    def open(self, shared: Shared) -> int:
-        """The address at which memory of the referee's is opened here. It is never closed."""
+    def open(self, fd: int, nbytes: int) -> int:
+        """The address at which memory of the referee's is opened here. It is never closed; the descriptor may be."""
         ...
 
     def at(self, address: int, nbytes: int) -> torch.Tensor:
@@ -31,12 +30,6 @@ class Memory(Protocol):
     def wait(self) -> None:
         """Until the device has done all that this process asked of it."""
         ...
-
-
-class _Handle(ctypes.Structure):
-    """CUipcMemHandle, which is passed by value."""
-
-    _fields_ = (("reserved", ctypes.c_ubyte * HANDLE_BYTES),)
 
 
 class _Bytes:
@@ -59,7 +52,7 @@ class CudaMemory:
     def __init__(self) -> None:
         self._library: ctypes.CDLL | None = None
 
-    def open(self, shared: Shared) -> int:
+    def open(self, fd: int, nbytes: int) -> int:
         """See `Memory`.
 
         Raises:
@@ -68,12 +61,11 @@ class CudaMemory:
         if self._library is None:
             torch.zeros(1, device=self.device)  # makes the context, and makes it current on this thread
             self._library = ctypes.CDLL(_LIBRARY)
-        address, handle = ctypes.c_ulonglong(), _Handle.from_buffer_copy(shared.handle)
-        flags = ctypes.c_uint(_LAZY_PEER_ACCESS)
-        status = int(self._library.cuIpcOpenMemHandle_v2(ctypes.byref(address), handle, flags))
-        if status:
-            raise RuntimeError(f"the referee's memory cannot be opened: cuIpcOpenMemHandle: status {status}")
-        return int(address.value) + shared.offset
+        handle, kind = ctypes.c_ulonglong(), ctypes.c_int(FILE_DESCRIPTOR)
+        self._call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(fd), kind)
+        address = mapped(self._call, handle, nbytes)
+        self._call("cuMemRelease", handle)  # what is mapped stays
+        return address
 
     def at(self, address: int, nbytes: int) -> torch.Tensor:
         """See `Memory`."""
@@ -84,6 +76,11 @@ class CudaMemory:
     def wait(self) -> None:
         """See `Memory`."""
         torch.cuda.synchronize()
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = int(getattr(self._library, name)(*arguments))
+        if status:
+            raise RuntimeError(f"the referee's memory cannot be opened: {name}: status {status}")
 
 
 def view_at(memory: Memory, base: int, row: TensorRow) -> torch.Tensor:

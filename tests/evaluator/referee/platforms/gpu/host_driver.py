@@ -4,6 +4,7 @@ Work that other processes have on the device is a queue here, which is worked of
 """
 
 import ctypes
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ import torch
 
 from evaluator.referee.errors import RunnerFailed
 from evaluator.referee.platforms.gpu.driver import GRANULE, Allocation
-from evaluator.referee.protocol.device_memory import Shared
 
 SMALL = 1 << 16  # of the device's cache
 
@@ -24,7 +24,7 @@ class HostDriver:
     l2_bytes: int = SMALL
     room: int = 1 << 30
     memory: dict[int, ctypes.Array[ctypes.c_char]] = field(default_factory=dict)
-    exported: dict[bytes, int] = field(default_factory=dict)
+    exported: set[int] = field(default_factory=set)
     freed: list[Allocation] = field(default_factory=list)
     log: list[tuple[str, int, int]] = field(default_factory=list)
     marks: dict[int, float] = field(default_factory=dict)
@@ -45,10 +45,11 @@ class HostDriver:
         del self.memory[allocation.address]
         self.freed.append(allocation)
 
-    def export(self, allocation: Allocation) -> tuple[bytes, int]:
-        handle = allocation.address.to_bytes(64, "big")
-        self.exported[handle] = allocation.address
-        return handle, 0
+    def export(self, allocation: Allocation) -> int:
+        self.exported.add(allocation.address)
+        fd = os.memfd_create("allocation", os.MFD_CLOEXEC)  # it holds the address
+        os.write(fd, allocation.address.to_bytes(8, "big"))
+        return fd
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         self.log.append(("fill", address, nbytes))
@@ -89,12 +90,12 @@ class HostMemory:
 
     driver: HostDriver
     device: str = "cpu"
-    opened: list[Shared] = field(default_factory=list)
     waits: int = 0
 
-    def open(self, shared: Shared) -> int:
-        self.opened.append(shared)
-        return self.driver.exported[shared.handle] + shared.offset
+    def open(self, fd: int, nbytes: int) -> int:
+        address = int.from_bytes(os.pread(fd, 8, 0), "big")
+        assert len(self.driver.memory[address]) == nbytes
+        return address
 
     def at(self, address: int, nbytes: int) -> torch.Tensor:
         if not nbytes:

@@ -5,6 +5,7 @@ which bytes are read afterwards.
 """
 
 import ctypes
+import os
 import socket
 import threading
 import time
@@ -23,7 +24,7 @@ from evaluator.referee.platforms.gpu import clock as clock_module
 from evaluator.referee.platforms.gpu import platform as platform_module
 from evaluator.referee.platforms.gpu.clock import Agreement, Clock, Flush
 from evaluator.referee.platforms.gpu.driver import GRANULE
-from evaluator.referee.platforms.gpu.memory import POISON, DeviceInputBuffer, Retired
+from evaluator.referee.platforms.gpu.memory import POISON, DeviceInputBuffer
 from evaluator.referee.platforms.gpu.platform import GpuPlatform
 from evaluator.referee.platforms.gpu.watch import GpuMeter
 from evaluator.referee.protocol import framing
@@ -73,9 +74,13 @@ class Handle:
 
     def attach(self, buffer: DeviceInputBuffer) -> None:
         self.input_buffer = buffer
-        buffer.attached_to(1)  # a process that lives
-        framing.send(self._sock, {"op": "attach", "size": buffer.size})
-        socket.send_fds(self._sock, [b"x"], [buffer.fd])
+        self.share({"op": "attach"}, buffer.told, timeout_s=60)
+
+    def share(self, message: Any, told: list[tuple[int, int]], *, timeout_s: float) -> None:
+        self.asked.append(message["op"])
+        framing.send(self._sock, {**message, "sizes": [size for _, size in told]})
+        if told:
+            socket.send_fds(self._sock, [b"x"], [fd for fd, _ in told])
         assert framing.receive(self._sock)["ok"]
 
     def tree_of(self, told: Any) -> Tree:
@@ -94,10 +99,8 @@ class Bench:
         self.runner = Runner(theirs, built, OnHostMemory(self.memory))
         self.handle = Handle(self.runner, sock)
         self.platform = GpuPlatform("cuda", "GPU-a", 0, driver=self.driver)
-        retired = self.platform._retired = Retired(self.driver)
         flushed = self.driver.allocate(2 * self.driver.l2_bytes)
         self.clock = self.platform._clock = Clock(self.driver, Flush(self.driver, flushed.address, flushed.nbytes))
-        self.retired = retired
 
     @property
     def as_handle(self) -> RunnerHandle:
@@ -169,6 +172,16 @@ def test_a_baseline_is_called_as_it_was_wrapped(bench: Bench) -> None:
     bench.attach(inputs_of(X))
     [row] = bench.call(inputs_of(X)).outputs.tensors
     assert torch.equal(bench.value(row), 2 * X)
+
+
+def test_outputs_at_one_place_are_read_each_whole(bench: Bench) -> None:
+    model(bench, lambda x: [y := 2 * x, y[:1], y, y[1:]])
+    bench.attach(inputs_of(X))
+    rows = bench.call(inputs_of(X)).outputs.tensors
+    asked = len(bench.handle.asked)
+    for row, expected in zip(rows, [2 * X, 2 * X[:1], 2 * X, 2 * X[1:]], strict=True):
+        assert torch.equal(bench.value(row), expected)
+    assert len(bench.handle.asked) == asked  # all of it lay in the snapshot
 
 
 def test_outputs_with_gaps_are_read_with_them(bench: Bench) -> None:
@@ -297,19 +310,18 @@ def test_caches_are_emptied_behind_the_inputs_and_nothing_persists_in_them(bench
     assert bench.driver.persistence_forgotten == 1
 
 
-def test_what_the_runner_holds_open_is_given_back_after_its_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_and_its_descriptors_are_given_back_and_the_snapshot_is_never_exported(bench: Bench) -> None:
     model(bench, lambda x: x.clone())
     bench.attach(inputs_of(X))
     bench.call(inputs_of(X))
-    first = bench.buffer
-    first.close()
-    own = {allocation.address for allocation in bench.driver.freed}
-    assert len(own) == 1  # the snapshot, which was never exported
-    assert not own & set(bench.driver.exported.values())
-    assert bench.retired.nbytes == 2 * GRANULE
-    monkeypatch.setattr("evaluator.referee.platforms.gpu.memory._lives", lambda pid: False)
-    bench.retired.sweep()
-    assert bench.retired.nbytes == 0 and len(bench.driver.freed) == 3
+    fds = [fd for fd, _ in bench.buffer.told]
+    assert len(fds) == 2
+    bench.buffer.close()
+    freed = {allocation.address for allocation in bench.driver.freed}
+    assert len(freed) == 3 and len(freed - bench.driver.exported) == 1
+    for fd in fds:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
 
 
 def test_new_memory_holds_nothing_of_what_another_runner_had_there(bench: Bench) -> None:

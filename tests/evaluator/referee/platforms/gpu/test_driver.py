@@ -1,6 +1,8 @@
 """The calls of CUDA's driver interface, against a library that answers as its manual says, on the host's memory."""
 
+import contextlib
 import ctypes
+import os
 import subprocess
 import threading
 import time
@@ -11,8 +13,9 @@ import pytest
 import torch
 
 from evaluator.referee.errors import RunnerFailed
-from evaluator.referee.platforms.gpu.driver import GRANULE, CudaDriver, DriverError, open_driver
-from evaluator.referee.protocol.device_memory import Shared
+from evaluator.referee.platforms.gpu import driver as driver_module
+from evaluator.referee.platforms.gpu.driver import GRANULE, CudaDriver, DriverError, _Properties, open_driver
+from evaluator.referee.protocol.device_memory import Access
 from evaluator.referee.runner.platforms.on_gpu import memory as runner_memory
 from evaluator.referee.runner.platforms.on_gpu.memory import CudaMemory
 
@@ -71,19 +74,30 @@ def test_any_thread_of_the_referee_may_use_the_device(driver: CudaDriver) -> Non
     assert found == [[7]]
 
 
-def test_memory_is_exported_with_its_place_in_what_the_handle_names(
+def test_memory_is_exported_opened_elsewhere_and_outlives_what_the_referee_has_of_it(
     driver: CudaDriver, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    allocation = driver.allocate(4)
-    handle, offset = driver.export(allocation)
-    assert (len(handle), offset) == (64, 512)
+    before, allocation = ctypes.CDLL(library).fake_live(), driver.allocate(4)
+    fd = driver.export(allocation)
     memory = CudaMemory()
     monkeypatch.setattr(memory, "device", "cpu")  # torch has no CUDA here
     monkeypatch.setattr(runner_memory, "_LIBRARY", library)
-    assert memory.open(Shared(handle, offset, allocation.nbytes)) == allocation.address
-    with pytest.raises(RuntimeError, match="cannot be opened"):
-        memory.open(Shared(bytes(64), 0, 1))
+    address = memory.open(fd, allocation.nbytes)
+    os.close(fd)
+    assert address != allocation.address
+    driver.write(allocation.address, content(1, 2, 3))
+    assert ctypes.string_at(address, 3) == bytes((1, 2, 3))
     driver.free(allocation)
+    assert ctypes.string_at(address, 3) == bytes((1, 2, 3))
+    assert ctypes.CDLL(library).fake_live() == before
+    with pytest.raises(RuntimeError, match="cannot be opened: cuMemImportFromShareableHandle: status 1"):
+        memory.open(fd, allocation.nbytes)
+
+
+def test_structures_are_as_large_as_those_of_the_header_and_lie_as_there() -> None:
+    assert ctypes.sizeof(_Properties) == 32 and _Properties.location.offset == 8  # type: ignore[attr-defined]
+    assert _Properties.of_windows.offset == 16 and _Properties.flags.offset == 24
+    assert ctypes.sizeof(Access) == 12 and Access.flags.offset == 8
 
 
 def test_the_time_between_two_marks_is_the_devices_and_marks_are_given_back(driver: CudaDriver, library: str) -> None:
@@ -102,14 +116,41 @@ def test_what_the_device_is_like(driver: CudaDriver) -> None:
     driver.forget_persistence()
 
 
+@pytest.mark.parametrize(("status", "refused"), [(801, False), (1, True)])
+def test_a_device_on_which_nothing_persists_is_no_failure(
+    driver: CudaDriver, monkeypatch: pytest.MonkeyPatch, status: int, refused: bool
+) -> None:
+    def call(name: str, *_: Any) -> None:
+        raise DriverError(name, status)
+
+    monkeypatch.setattr(driver, "_call", call)
+    with pytest.raises(DriverError) if refused else contextlib.nullcontext():
+        driver.forget_persistence()
+
+
 def test_too_much_memory_is_a_failure_of_whoever_asked(driver: CudaDriver) -> None:
-    with pytest.raises(RunnerFailed, match="cuMemAlloc_v2: out of memory") as failed:
+    with pytest.raises(RunnerFailed, match="cuMemCreate: out of memory") as failed:
         driver.allocate(1 << 40)
     assert failed.value.kind == "out_of_memory"
 
 
 def test_a_refused_call_is_named(driver: CudaDriver, tmp_path: Path) -> None:
-    with pytest.raises(DriverError, match="cuNoSuchThing: not in this driver"):
+    with pytest.raises(DriverError, match="cuNoSuchThing: not in this driver") as refused:
         driver._call("cuNoSuchThing")
+    assert refused.value.status is None
     with pytest.raises(DriverError):
         open_driver(str(tmp_path / "libcuda.so.1"))
+
+
+def test_device_files_that_are_missing_are_named_where_the_driver_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, library = tmp_path / "broken.c", str(tmp_path / "libcuda.so.1")
+    source.write_text("int cuInit(unsigned flags) { return 304; }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setattr(driver_module, "_NODES", ("/dev/null", "/dev/no-such"))
+    with pytest.raises(DriverError, match="cuInit: status 304; not there: /dev/no-such"):
+        open_driver(library)
+    monkeypatch.setattr(driver_module, "_NODES", ("/dev/null",))
+    with pytest.raises(DriverError, match=r"cuInit: status 304$"):
+        open_driver(library)

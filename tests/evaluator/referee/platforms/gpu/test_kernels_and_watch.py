@@ -15,7 +15,7 @@ from evaluator.referee.platforms.gpu.platform import GpuPlatform
 from evaluator.referee.platforms.gpu.watch import GpuMeter, Seen, facts_of
 from evaluator.referee.platforms.load import load_platform
 from evaluator.referee.platforms.screened.platform import ScreenedPlatform
-from evaluator.referee.protocol.device_memory import Shared, described, output_offsets, read_description
+from evaluator.referee.protocol.device_memory import output_offsets
 from evaluator.referee.protocol.nvml import State
 from evaluator.referee.protocol.tensors import TensorRow
 from evaluator.referee.runner.platforms.on_gpu.platform import architecture
@@ -149,15 +149,6 @@ def test_runners_on_a_gpu_see_no_other_one_and_find_triton() -> None:
 
 def test_extensions_are_compiled_for_this_gpu_with_what_is_its_own() -> None:
     assert [architecture(8, 0), architecture(9, 0), architecture(10, 0)] == ["8.0", "9.0a", "10.0a"]
-
-
-def test_memory_is_described_to_a_runner_and_read_by_it() -> None:
-    inputs, outputs = Shared(bytes(range(64)), 512, 4096), Shared(b"x" * 64, 0, 1 << 40)
-    assert read_description(described(inputs, outputs)) == (inputs, outputs)
-    assert read_description(described(inputs, None)) == (inputs, None)
-    for broken in ({}, {**inputs.to_json(), "handle": "AA=="}, {**inputs.to_json(), "offset": -1}):
-        with pytest.raises(ValueError, match="no description"):
-            Shared.from_json(broken)
 
 
 def test_outputs_are_put_apart_and_aligned_for_any_access() -> None:

@@ -1,6 +1,6 @@
 """Run as a program in a sandbox: an evaluation by the referee's part for GPUs, on a device that is files in memory.
 
-Referee, fork servers and runners are the real ones, each runner a process that opens the referee's memory by a handle.
+Referee, fork servers and runners are the real ones, each runner a process that is sent descriptors of these files.
 Only the driver and torch's CUDA are stood in for, so tensors of the device are the host's to torch. A JSON object with
 `op`, `candidate` and settings of the request comes on standard input; the result goes to standard output.
 """
@@ -10,20 +10,17 @@ import json
 import mmap
 import os
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(tempfile.gettempdir())
 GRANULE = 2 << 20
 
 
-def mapped(path: Path) -> ctypes.Array[ctypes.c_char]:
+def mapped(fd: int, nbytes: int) -> ctypes.Array[ctypes.c_char]:
     """A file as memory."""
-    with path.open("r+b") as file:
-        return (ctypes.c_char * path.stat().st_size).from_buffer(mmap.mmap(file.fileno(), 0))
+    return (ctypes.c_char * nbytes).from_buffer(mmap.mmap(fd, nbytes))
 
 
 @dataclass
@@ -31,26 +28,24 @@ class FileDriver:
     """See `driver.Driver`."""
 
     l2_bytes: int = 1 << 20
-    memory: dict[int, tuple[Path, Any]] = field(default_factory=dict)
+    memory: dict[int, tuple[int, Any]] = field(default_factory=dict)
     marks: dict[int, float] = field(default_factory=dict)
 
     def allocate(self, nbytes: int) -> Any:
         from evaluator.referee.platforms.gpu.driver import Allocation
 
         size = max(1, -(-nbytes // GRANULE)) * GRANULE
-        fd, name = tempfile.mkstemp(prefix="device-", dir=FOLDER)
+        fd = os.memfd_create("device", os.MFD_CLOEXEC)
         os.ftruncate(fd, size)
-        os.fchmod(fd, 0o666)
-        os.close(fd)
-        held = mapped(Path(name))
-        self.memory[ctypes.addressof(held)] = Path(name), held
+        held = mapped(fd, size)
+        self.memory[ctypes.addressof(held)] = fd, held
         return Allocation(ctypes.addressof(held), size)
 
     def free(self, allocation: Any) -> None:
-        self.memory.pop(allocation.address)[0].unlink()
+        os.close(self.memory.pop(allocation.address)[0])
 
-    def export(self, allocation: Any) -> tuple[bytes, int]:
-        return self.memory[allocation.address][0].name.encode().ljust(64, b"\0"), 0
+    def export(self, allocation: Any) -> int:
+        return os.dup(self.memory[allocation.address][0])
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         ctypes.memset(address, byte, nbytes)
@@ -89,10 +84,10 @@ class FileMemory:
     def __init__(self) -> None:
         self._opened: list[Any] = []
 
-    def open(self, shared: Any) -> int:
-        held = mapped(FOLDER / shared.handle.rstrip(b"\0").decode())
+    def open(self, fd: int, nbytes: int) -> int:
+        held = mapped(fd, nbytes)
         self._opened.append(held)
-        return ctypes.addressof(held) + int(shared.offset)
+        return ctypes.addressof(held)
 
     def at(self, address: int, nbytes: int) -> Any:
         import torch
