@@ -2,8 +2,10 @@
 
 A runner opens inputs and outputs by a handle of interprocess memory, and what it opens it may write to. So outputs are
 overwritten before each call, and copied to memory of the referee's own (the snapshot) at the end of the clock. Only
-that is judged. Of inputs the referee keeps the bytes in its own process, compares them with what lies in the slot after
-each call, and writes a slot anew for the next.
+that is judged. Behind the copy outputs are overwritten again: handles of one exporter are alike, so whoever guesses
+another one's would find right answers there. Inputs, too, lie in memory of the referee's own until they are uncovered.
+Of inputs the referee keeps the bytes in its own process, compares them with what lies in the slot after each call, and
+writes a slot anew for the next.
 
 Memory that a process has open is given back after that process's end: what happens before is not defined.
 """
@@ -92,9 +94,13 @@ class Outputs:
 
     def poison(self) -> None:
         """Overwrite what earlier calls have left, so that only what is written from now on can be right."""
+        self.overwrite()
+        self.taken = []
+
+    def overwrite(self) -> None:
+        """Overwrite what lies in the memory that a runner has open. The snapshot stays."""
         if self.shared is not None:
             self.driver.fill(self.shared.address, POISON, min(self.used, self.shared.nbytes))
-        self.taken = []
 
     def prepare(self, nbytes: int, pid: int | None) -> None:
         """Have room for a copy of so many bytes, with poison in it; the snapshot stays where there was room already."""
@@ -164,6 +170,7 @@ class DeviceInputBuffer:
         self.opened_at = 0  # where the runner says that it has opened the slots
         retired.sweep()
         self._memory = fresh(driver, self.slot_bytes * slots)
+        self._staged = driver.allocate(self.slot_bytes)  # never exported
         self.outputs = Outputs(driver, retired)
         self.outputs.room(output_bytes, None)
         handle, offset = driver.export(self._memory)
@@ -200,8 +207,24 @@ class DeviceInputBuffer:
 
     def fill(self, placed: Tree, contents: list[torch.Tensor]) -> None:
         """See `base.InputBuffer`."""
-        for row, content in zip(placed.tensors, contents, strict=True):
-            self._driver.write(self._address(row, content.numel()), content)
+        self.stage(placed, contents)
+        self.uncover(placed, contents)
+        self._driver.wait()
+
+    def stage(self, placed: Tree, contents: list[torch.Tensor]) -> None:
+        """Bring the contents to the device, where no runner reaches them; done when this returns."""
+        for source, content in zip(self._staging(placed), contents, strict=True):
+            self._driver.write(source, content)
+
+    def uncover(self, placed: Tree, contents: list[torch.Tensor]) -> None:
+        """Ask for a copy of what was staged to its places in the slot, in the order of the referee's stream."""
+        for row, source, content in zip(placed.tensors, self._staging(placed), contents, strict=True):
+            self._driver.copy(self._address(row, content.numel()), source, content.numel())
+
+    def _staging(self, placed: Tree) -> list[int]:
+        """Where each tensor is staged: as far from the first one as in the slot."""
+        start = min((row.place for row in placed.tensors), default=0)
+        return [self._staged.address + row.place - start for row in placed.tensors]
 
     def unchanged(self, row: TensorRow, content: torch.Tensor) -> bool:
         """See `base.InputBuffer`."""
@@ -233,6 +256,7 @@ class DeviceInputBuffer:
         os.close(self.fd)
         self.outputs.give_back(self._pid)
         self._retired.add(self._pid, self._memory)
+        self._driver.free(self._staged)
 
     def _address(self, row: TensorRow, nbytes: int) -> int:
         assert row.place >= 0 and row.place + nbytes <= self._memory.nbytes

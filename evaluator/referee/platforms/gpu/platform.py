@@ -134,7 +134,7 @@ class GpuPlatform:
             return DeviceInputBuffer(driver, retired, slot_bytes, slots, clock.output_bytes)
 
     def call(self, handle: RunnerHandle, request: CallRequest) -> Call:
-        """See `clock.Clock.call`. While calls are timed the device must be idle before each.
+        """See `clock.Clock.call`. While calls are timed the device must be idle before the inputs of each are there.
 
         Raises:
             RunnerFailed: the runner died, failed, lied about the protocol or took too long.
@@ -143,10 +143,8 @@ class GpuPlatform:
         _, clock, _ = self._gpu
         strict = self._alone and self._meter is not None and self._meter.running
         with as_findings():
-            if strict:
-                self._see_idle()
             self._foreign_called = self._foreign_called or handle.role in FOREIGN_ROLES
-            return clock.call(handle, request, strict=strict)
+            return clock.call(handle, request, see_idle=self._see_idle if strict else None)
 
     def read(self, handle: RunnerHandle, row: TensorRow) -> torch.Tensor:
         """Out of the referee's snapshot; of what is in none, the runner makes a copy, which is a claim.
@@ -169,6 +167,7 @@ class GpuPlatform:
                 assert buffer.outputs.shared is not None
                 place = buffer.outputs.shared.address
             driver.read(place, data)
+            buffer.outputs.overwrite()
         clock.output_bytes = max(clock.output_bytes, row.span_bytes)
         return data
 

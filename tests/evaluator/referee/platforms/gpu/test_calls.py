@@ -16,12 +16,13 @@ from typing import Any, cast
 import pytest
 import torch
 
+from evaluator.referee.correctness.neighbours import Misaligned
 from evaluator.referee.errors import Finding, RunnerFailed
 from evaluator.referee.isolation.calls import Call, CallRequest, InputSet, tensor, with_values
 from evaluator.referee.isolation.handle import RunnerHandle, TimedReply
 from evaluator.referee.platforms.gpu import clock as clock_module
 from evaluator.referee.platforms.gpu import platform as platform_module
-from evaluator.referee.platforms.gpu.clock import Agreement, Clock, Flush
+from evaluator.referee.platforms.gpu.clock import UNCOVER_SLACK_S, Agreement, Clock, Flush, Uncovering
 from evaluator.referee.platforms.gpu.driver import GRANULE
 from evaluator.referee.platforms.gpu.memory import POISON, DeviceInputBuffer, Retired
 from evaluator.referee.platforms.gpu.platform import GpuPlatform
@@ -227,6 +228,70 @@ def test_earlier_outputs_are_asked_for_and_show_a_buffer_that_was_used_again(ben
     assert bench.handle.asked.count("hand_over") == 2  # the reused one lay in the snapshot of the second call
 
 
+def test_right_answers_lie_in_no_memory_that_others_may_open_once_the_clock_has_stopped(bench: Bench) -> None:
+    model(bench, lambda x: 2 * x)
+    bench.attach(inputs_of(X))
+    first = bench.call(inputs_of(X), keep=True).outputs.tensors
+    bench.call(inputs_of(X), keep=True)
+    outputs = bench.buffer.outputs
+    assert outputs.shared is not None
+    for _ in range(2):
+        assert set(ctypes.string_at(outputs.shared.address, X.nbytes)) == {POISON}
+        assert torch.equal(bench.value(first[0]), 2 * X)  # the runner hands out an earlier output
+
+
+def test_inputs_are_uncovered_when_the_runner_stands_still_and_the_device_does(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(bench, lambda x: x.clone())
+    bench.attach(inputs_of(X))
+    timed(bench)
+    row = TensorRow(0, "uint8", (X.nbytes,), (1,))
+    found: list[set[int]] = []
+    probe = clock_module._probe_s
+
+    def looked(driver: Any, address: int) -> float:
+        found.append(set(bench.buffer.copy(row).tolist()))
+        assert bench.handle.asked[-1] == "call"  # behind the turn in which the runner gets ready
+        return probe(driver, address)
+
+    monkeypatch.setattr(clock_module, "_probe_s", looked)
+    bench.call(inputs_of(X))
+    assert found and all(each == {POISON} for each in found)
+
+
+def test_work_that_starts_when_inputs_are_uncovered_is_on_the_clock(bench: Bench) -> None:
+    model(bench, lambda x: x.clone())
+    bench.attach(inputs_of(X))
+    took_s = [bench.call(inputs_of(X)).seconds for _ in range(5)]
+    flush = bench.clock.flush
+    bench.clock.flush = cast("Any", lambda: (flush(), time.sleep(0.05)))  # in which work of the runner's runs
+    assert bench.call(inputs_of(X)).seconds > 0.049 > 5 * min(took_s)
+
+
+def test_what_uncovering_takes_at_least_is_not_charged() -> None:
+    uncovering = Uncovering()
+    assert uncovering.excess_s(4096, 0.001) == 0.0
+    assert uncovering.excess_s(4096, 0.001 + 0.9 * UNCOVER_SLACK_S) == 0.0
+    assert uncovering.excess_s(4096, 0.003) == pytest.approx(0.002)
+    assert uncovering.excess_s(4096, 0.0005) == 0.0
+    assert uncovering.excess_s(4096, 0.001) == pytest.approx(0.0005)
+    assert uncovering.excess_s(8192, 0.01) == 0.0  # other inputs
+
+
+def test_a_buffer_whose_tensors_are_misaligned_is_one_to_the_runner(bench: Bench) -> None:
+    seen: list[int] = []
+    model(bench, lambda x, y: (seen.append(x.data_ptr()), x + y)[1])
+    inputs = inputs_of(X, X.t().contiguous().t())
+    bench.attach(inputs)
+    bench.call(inputs)
+    bench.handle.input_buffer = cast("Any", Misaligned(bench.buffer, 4))
+    [row] = bench.call(inputs).outputs.tensors
+    assert [address % 16 for address in seen] == [seen[0] % 16, seen[0] % 16 + 4]
+    bench.handle.input_buffer = cast("Any", cast("Any", bench.handle.input_buffer).inner)
+    assert torch.equal(bench.value(row), X + X)
+
+
 def test_state_is_in_the_same_snapshot(bench: Bench) -> None:
     class Counting(torch.nn.Module):
         def __init__(self) -> None:
@@ -304,12 +369,12 @@ def test_what_the_runner_holds_open_is_given_back_after_its_end(bench: Bench, mo
     first = bench.buffer
     first.close()
     own = {allocation.address for allocation in bench.driver.freed}
-    assert len(own) == 1  # the snapshot, which was never exported
+    assert len(own) == 2  # the snapshot and what inputs are staged in, which were never exported
     assert not own & set(bench.driver.exported.values())
     assert bench.retired.nbytes == 2 * GRANULE
     monkeypatch.setattr("evaluator.referee.platforms.gpu.memory._lives", lambda pid: False)
     bench.retired.sweep()
-    assert bench.retired.nbytes == 0 and len(bench.driver.freed) == 3
+    assert bench.retired.nbytes == 0 and len(bench.driver.freed) == 4
 
 
 def test_new_memory_holds_nothing_of_what_another_runner_had_there(bench: Bench) -> None:
@@ -358,6 +423,19 @@ def test_work_that_is_left_running_is_found_before_the_next_call(bench: Bench) -
     assert (found.value.verdict, found.value.code) == ("integrity", "work_left_running")
 
 
+def test_one_short_wait_beside_work_that_goes_on_does_not_pass_for_an_idle_device(bench: Bench) -> None:
+    model(bench, lambda x: x.clone())
+    bench.attach(inputs_of(X))
+    timed(bench)
+    bench.call(inputs_of(X))
+    probes = iter(range(1000))
+    probe_s = [clock_module.IDLE_S / 10, clock_module.IDLE_S * 4]  # every second one falls into the referee's turn
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(Finding) as found:
+        patched.setattr(clock_module, "_probe_s", lambda *_: probe_s[next(probes) % 2])
+        bench.call(inputs_of(X))
+    assert found.value.code == "work_left_running"
+
+
 def test_work_that_ends_soon_is_waited_for(bench: Bench) -> None:
     model(bench, lambda x: x.clone())
     bench.attach(inputs_of(X))
@@ -379,6 +457,7 @@ def test_nobody_is_blamed_for_work_on_a_device_that_others_use(bench: Bench) -> 
 
 def test_a_device_that_never_rests_before_a_candidate_has_run_is_no_fault_of_one(bench: Bench) -> None:
     model(bench, lambda x: x.clone())
+    bench.handle.role = "eager"
     bench.attach(inputs_of(X))
     timed(bench)
     bench.driver.running.append(lambda: True)
