@@ -22,7 +22,9 @@ from evaluator.referee_process import harness_hash
 from sandbox.base import Sandbox
 from sandbox.process.sandbox import ProcessSandbox
 from tasks.build import task_from_source
-from tests.platforms.gpu.candidates import ATTACKS, HONEST, LARGE
+from tests.platforms.gpu.attacks import ATTACKS, GAINS, PLAIN
+from tests.platforms.gpu.honest import HONEST
+from tests.platforms.gpu.ops import LARGE
 from tests.platforms.kits import KITS, OP
 
 RESULTS = Path(__file__).parent / "results"
@@ -57,11 +59,14 @@ def cases(again: int) -> Iterator[Case]:
         for name, source in kit.cheats.items():
             yield Case("kit", f"cheat: {name}", platform, OP, source, ("wrong_output", "integrity"))
     for number in range(again):
-        yield Case("A/A", f"run {number + 1}", "cuda", LARGE, HONEST["torch"])
+        yield Case("A/A", f"run {number + 1}", "cuda", LARGE, PLAIN)
     for name, attack in ATTACKS.items():
-        yield Case("attack", name, "cuda", OP, attack.source, attack.verdicts)
-    for name, source in HONEST.items():
-        yield Case("honest", name, "cuda", OP, source, ("passed",))
+        yield Case("attack", name, attack.platform, attack.op, attack.source, attack.verdicts)
+    for name, honest in HONEST.items():
+        yield Case("honest", name, honest.platform, honest.op, honest.source, ("passed",))
+    for name, gain in GAINS.items():
+        yield Case("gain", f"{name}: without", "cuda", gain.op, gain.plain)
+        yield Case("gain", f"{name}: with", "cuda", gain.op, gain.tried, ("passed", "wrong_output", "integrity"))
 
 
 def row_of(case: Case, found: Evaluation, seconds: float) -> str:
@@ -112,7 +117,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", type=int, default=0, help="which GPU, in the order of the bus")
     parser.add_argument("--again", type=int, default=5, help="how often the op is measured against itself")
-    parser.add_argument("--only", nargs="*", help="parts: kit, A/A, attack, honest")
+    parser.add_argument("--only", nargs="*", help="parts: kit, A/A, attack, honest, gain")
     parser.add_argument("--for-s", type=float, default=float("inf"), help="begin no evaluation after so many seconds")
     options = parser.parse_args()
     gpu = gpu_at(options.device)

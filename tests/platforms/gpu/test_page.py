@@ -81,6 +81,7 @@ def test_the_page_names_device_driver_and_command() -> None:
 def test_a_run_holds_kits_attacks_honest_candidates_and_an_op_against_itself() -> None:
     every: list[Any] = list(page.cases(again=3))
     parts = [case.part for case in every]
-    assert parts.count("A/A") == 3 and parts.count("attack") >= 10 and parts.count("honest") >= 4
+    assert parts.count("A/A") == 3 and parts.count("attack") >= 25 and parts.count("honest") >= 12
     assert {case.platform for case in every if case.part == "kit"} == {"cuda", "triton"}
-    assert all(case.verdicts for case in every if case.part != "A/A")
+    assert {case.platform for case in every if case.part == "honest"} == {"cuda", "triton"}
+    assert all(case.verdicts for case in every if case.part != "A/A" and not case.name.endswith(": without"))
