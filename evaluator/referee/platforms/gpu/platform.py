@@ -32,7 +32,7 @@ from ..base import Account, InputBuffer, InterferenceMeter, OwnCode, Places, Scr
 from ..cpu import clock as host_clock
 from ..cpu import peaks as peaks_of_runner
 from ..cpu.platform import CpuPlatform
-from .clock import Clock, Flush, buffer_of, hand_over, is_idle
+from .clock import Clock, Flush, buffer_of, hand_over, is_idle, needed_bytes
 from .driver import Driver, DriverError, open_driver
 from .kernels import own_share, read_kernels, shares
 from .memory import DeviceInputBuffer, Retired
@@ -160,15 +160,16 @@ class GpuPlatform:
             return data
         with as_findings():
             place = buffer.outputs.find(row)
+            needed = needed_bytes([row])
             if place is None:
-                buffer.outputs.prepare(row.span_bytes, buffer.pid)
+                buffer.outputs.prepare(needed, buffer.pid)
                 driver.wait()
                 hand_over(handle, buffer, [row], 60)
                 assert buffer.outputs.shared is not None
                 place = buffer.outputs.shared.address
             driver.read(place, data)
             buffer.outputs.overwrite()
-        clock.output_bytes = max(clock.output_bytes, row.span_bytes)
+        clock.output_bytes = max(clock.output_bytes, needed)
         return data
 
     def flip(self, handle: RunnerHandle, row: TensorRow, elements: Sequence[int]) -> None:

@@ -228,6 +228,17 @@ def test_earlier_outputs_are_asked_for_and_show_a_buffer_that_was_used_again(ben
     assert bench.handle.asked.count("hand_over") == 2  # the reused one lay in the snapshot of the second call
 
 
+@pytest.mark.parametrize("elements", [GRANULE // 4 - 1, GRANULE // 4, GRANULE // 4 + 1])
+def test_what_is_asked_for_behind_a_call_fits_whatever_its_size(bench: Bench, elements: int) -> None:
+    x = torch.arange(elements, dtype=torch.float32)
+    model(bench, lambda x: x + 1)
+    bench.attach(inputs_of(x))
+    first = bench.call(inputs_of(x), keep=True).outputs.tensors
+    bench.call(inputs_of(x), keep=True)
+    bench.buffer.outputs.give_back(None)  # it is asked for anew, as the oracle's outputs are
+    assert torch.equal(bench.value(first[0]), x + 1)
+
+
 def test_right_answers_lie_in_no_memory_that_others_may_open_once_the_clock_has_stopped(bench: Bench) -> None:
     model(bench, lambda x: 2 * x)
     bench.attach(inputs_of(X))

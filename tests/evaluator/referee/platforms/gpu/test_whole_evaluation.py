@@ -9,6 +9,7 @@ import pytest
 
 from sandbox.base import Command, Limits
 from sandbox.process.sandbox import ProcessSandbox
+from tests.platforms.gpu.attacks import ATTACKS
 from tests.platforms.kits import CPU, OP
 
 ROOT = Path(__file__).parents[5]
@@ -55,3 +56,26 @@ def test_what_is_wrong_or_late_is_refused(process_sandbox: ProcessSandbox, packa
     found = judged(process_sandbox, package, candidate)
     assert found["verdict"] == "wrong_output", f"{found['verdict']}: {found['message']}\n{found['detail']}"
     assert found["speedup"] is None
+
+
+WITHOUT_CUDA = (
+    "the answer to the last inputs at this address",
+    "honest while it is checked",
+    "uninitialised memory",
+    "the referee's memory for outputs is read",
+    "one output for all calls",
+    "writes to its inputs",
+    "an output in the memory of its inputs",
+    "changes the inputs that it was given for others",
+    "half of the work, in bfloat16",
+    "a float32 product in bfloat16",
+)
+
+
+@pytest.mark.parametrize("name", WITHOUT_CUDA)
+def test_an_attack_that_needs_no_gpu_is_refused_as_on_one(
+    process_sandbox: ProcessSandbox, package: Path, name: str
+) -> None:
+    attack = ATTACKS[name]
+    found = judged(process_sandbox, package, attack.source, task_source=attack.op)
+    assert found["verdict"] in attack.verdicts, f"{found['verdict']}: {found['message']}\n{found['detail']}"
