@@ -91,3 +91,15 @@ def test_an_attack_is_refused_without_a_gpu_too(shared_cuda_sandbox: Sandbox, na
     attack = ATTACKS[name]
     found = screened(shared_cuda_sandbox, attack.platform, attack.op, attack.source)
     assert found.verdict == attack.screened, f"{found.message}\n{found.detail}"
+
+
+@pytest.mark.docker
+@pytest.mark.xdist_group("cuda_screening")
+def test_shared_memory_that_happens_to_be_zero_is_refused_without_a_gpu(shared_cuda_sandbox: Sandbox) -> None:
+    attack = ATTACKS["a sum in shared memory that nobody sets to zero"]
+    source = attack.source.replace(
+        "y[blockIdx.x] = sum;", "{ y[blockIdx.x] = sum; sum = 0.0f; }  // for the next block"
+    )
+    assert source != attack.source
+    found = screened(shared_cuda_sandbox, "cuda", attack.op, source)
+    assert found.verdict == "wrong_output", f"{found.message}\n{found.detail}"
