@@ -25,6 +25,9 @@ def found(name):
     return next((each for each in gc.get_objects() if type(each).__name__ == name), None)
 
 
+CALLS, RUNNER = found("DeviceCalls"), found("Runner")
+
+
 class Bytes:
     def __init__(self, address, nbytes):
         self.__cuda_array_interface__ = {{"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 2}}
@@ -199,15 +202,14 @@ return y
     ),
     "writes into the referee's memory after the answer": Attack(
         _with("""
-calls = found("DeviceCalls")
-type(calls)._put = lambda *_: None
+type(CALLS)._put = lambda *_: None
 torch.cuda.synchronize = lambda *_: None
 self.side, y = self.side or torch.cuda.Stream(), self.right(x)
 self.side.wait_stream(torch.cuda.current_stream())
 with torch.cuda.stream(self.side):
     torch.cuda._sleep(50_000_000)
-    if calls._room.numel() >= y.nbytes:
-        calls._room[: y.nbytes].copy_(y.view(-1).view(torch.uint8))
+    if CALLS._room.numel() >= y.nbytes:
+        CALLS._room[: y.nbytes].copy_(y.view(-1).view(torch.uint8))
 y.record_stream(self.side)
 return y
 """),
@@ -291,7 +293,7 @@ return torch.empty_like(x)
     ),
     "the referee's memory for outputs is read": Attack(
         _with("""
-room = found("DeviceCalls")._room
+room = CALLS._room
 if room.numel() >= x.nbytes:
     return room[: x.nbytes].clone().view(torch.float32).view(x.shape)
 return torch.empty_like(x)
@@ -300,7 +302,7 @@ return torch.empty_like(x)
     ),
     "memory of another runner's outputs by a guessed handle": Attack(
         _with("""
-shared, driver = found("DeviceCalls")._outputs, ctypes.CDLL("libcuda.so.1")
+shared, driver = CALLS._outputs, ctypes.CDLL("libcuda.so.1")
 key = self.right(x[:1]).flatten()
 if shared is not None and self.kept is None:
     self.kept = []
@@ -472,9 +474,8 @@ extern "C" __global__ void watch(volatile float* x, const float* w, float* y, in
 """
 
 _BEFORE_GO = """
-runner = found("Runner")
 if self.kept is None and self.calls > 8:
-    self.kept, self.side, wait_for_go = {}, torch.cuda.Stream(), runner.wait_for_go
+    self.kept, self.side, wait_for_go = {}, torch.cuda.Stream(), RUNNER.wait_for_go
 PREPARE
 
     def started(inputs, tensors, *more):
@@ -482,7 +483,7 @@ PREPARE
             start(tensors[0])
         return wait_for_go(inputs, tensors, *more)
 
-    runner.wait_for_go = started
+    RUNNER.wait_for_go = started
 if self.kept and x.data_ptr() in self.kept:
     torch.cuda.current_stream().wait_stream(self.side)
     return self.kept.pop(x.data_ptr())
@@ -546,18 +547,26 @@ class Window(ctypes.Structure):
     )
 
 
-def persist(x, nbytes):
-    driver = ctypes.CDLL("libcuda.so.1")
-    driver.cuCtxSetLimit(ctypes.c_int(6), ctypes.c_size_t(nbytes))
-    window = Window(x.data_ptr(), min(nbytes, x.nbytes), 1.0, 2, 1)
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    driver.cuStreamSetAttribute(stream, ctypes.c_int(1), ctypes.byref(window))
+def persist(x, stream, nbytes=24 << 20):
+    driver, window = ctypes.CDLL("libcuda.so.1"), Window(x.data_ptr(), min(nbytes, x.nbytes), 1.0, 2, 1)
+    assert driver.cuCtxSetLimit(ctypes.c_int(6), ctypes.c_size_t(nbytes)) == 0
+    of = ctypes.c_void_p(stream.cuda_stream)
+    assert driver.cuStreamSetAttribute(of, ctypes.c_int(1), ctypes.byref(window)) == 0
+"""
+_ON_A_STREAM = """
+self.side = self.side or torch.cuda.Stream()
+FIRST
+self.side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(self.side):
+    y = self.right(x)
+torch.cuda.current_stream().wait_stream(self.side)
+return y
 """
 
 GAINS = {
     "lines of the L2 cache that persist": Gain(
-        PLAIN,
-        _with("persist(x, 24 << 20)\nreturn self.right(x)", _PERSIST),
+        _with(_ON_A_STREAM.replace("FIRST\n", "")),
+        _with(_ON_A_STREAM.replace("FIRST", "persist(x, self.side)"), _PERSIST),
         "persisting lines would keep inputs over the flush; they are reset before it",
         op=OP.replace("randn(64, 256)", "randn(2048, 4096)").replace("[256]", "[4096]"),
     ),
@@ -589,17 +598,16 @@ def start(x):
         PLAIN,
         _with("""
 if self.kept is None:
-    self.kept = found("DeviceCalls")
-    put = type(self.kept)._put
+    self.kept, put = CALLS, type(CALLS)._put
 
     def straight(calls, rows, spans):
         if not (len(spans) == 1 and spans[0].data_ptr() == calls._room.data_ptr()):
             put(calls, rows, spans)
 
-    type(self.kept)._put = straight
-if self.calls < 40 or self.kept._room.numel() < x.nbytes:
+    type(CALLS)._put = straight
+if self.calls < 40 or CALLS._room.numel() < x.nbytes:
     return self.right(x)
-y = self.kept._room[: x.nbytes].view(torch.float32).view(x.shape)
+y = CALLS._room[: x.nbytes].view(torch.float32).view(x.shape)
 return torch.add(F.relu(x * self.weight), x, out=y)
 """),
         "it saves the copy of outputs that is on the clock",
