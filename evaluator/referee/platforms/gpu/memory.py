@@ -206,7 +206,8 @@ class DeviceInputBuffer:
         return laid_out(tree, offset)
 
     def fill(self, placed: Tree, contents: list[torch.Tensor]) -> None:
-        """See `base.InputBuffer`."""
+        """See `base.InputBuffer`. Something else than a call comes, which may put other tensors where outputs lay."""
+        self.outputs.taken = []
         self.stage(placed, contents)
         self.uncover(placed, contents)
         self._driver.wait()
