@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.cases import PARTS, PLATFORMS, Case, cases
-from benchmarks.gpu.page import NOT_JUDGED, page_of
+from benchmarks.gpu.page import NOT_JUDGED, REFUSED, page_of
 from evaluator.build_cache import BuildCache
 from evaluator.evaluate import build_ahead, evaluate
 from evaluator.evaluation import Evaluation
@@ -35,10 +35,13 @@ NO_GPU = 3  # exit status
 
 def kept_of(case: Case, found: Evaluation) -> dict[str, Any]:
     """What is kept of an evaluation, as JSON."""
+    against = None if found.champion is None else found.champion.speedup
     if case.verdicts:
         kept = found.verdict in case.verdicts
     elif case.part == "fault":
         kept = found.verdict not in NOT_JUDGED
+    elif case.against:
+        kept = found.verdict in REFUSED or (against is not None and against.value <= case.at_most)
     else:
         kept = found.speedup is not None
     return {
@@ -51,6 +54,7 @@ def kept_of(case: Case, found: Evaluation) -> dict[str, Any]:
         "speedup": None
         if found.speedup is None
         else {name: [each.value, each.low, each.high] for name, each in found.speedup.items()},
+        "against": None if against is None else [against.value, against.low, against.high],
         "latency_ms": {name: each.median for name, each in found.latency_ms.items()},
         "roofline": None if found.roofline is None else found.roofline.fraction,
         "handover_ms": found.profile.get("handover_ms"),
@@ -73,6 +77,7 @@ def profiled(case: Case, platform: Platform, sandbox: Sandbox, device: int) -> d
         "message": json.dumps(absent),
         "tags": [],
         "speedup": None,
+        "against": None,
         "latency_ms": {},
         "roofline": None,
         "cost_s": detail.get("cost_s", {}),
@@ -205,6 +210,7 @@ def judged(case: Case, platform: Platform, sandbox: Sandbox, cache: BuildCache, 
         platform=platform,
         device=device,
         effort=case.effort,
+        champion_source=case.against or None,
         cache=cache,
     )
     if found.detail and not kept_of(case, found)["kept"]:

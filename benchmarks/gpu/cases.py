@@ -9,12 +9,14 @@ from pathlib import Path
 from benchmarks.screening.faults import cuda, triton
 from evaluator.evaluate import Effort
 from evaluator.platforms import load_platform
-from tests.platforms.gpu.candidates import ATTACKS, HONEST, LARGE
+from tests.platforms.gpu.attacks import ATTACKS, GAINS, PLAIN
+from tests.platforms.gpu.honest import HONEST
+from tests.platforms.gpu.ops import LARGE
 from tests.platforms.kits import KITS, OP
 
 ROOT = Path(__file__).parents[2]
 PLATFORMS = ("triton", "cuda")  # kernels of Triton build in seconds, so they come first
-PARTS = ("A/A", "kit", "attack", "honest", "5 % slower", "starter", "fault", "exemplar", "profile")
+PARTS = ("A/A", "kit", "attack", "honest", "gain", "5 % slower", "starter", "fault", "exemplar", "profile")
 """In the order in which they are judged: what needs torch alone comes first, and what tells most of the referee."""
 
 PROFILED = ("rmsnorm_gelu", "softcap_attention")
@@ -83,7 +85,8 @@ class Case:
         verdicts: of which it must get one; none: what it gets is what is asked for.
         effort: of the evaluation.
         screened: the verdict that screening without a GPU gave; empty if it was not screened.
-        larger: whether the op is larger than where it was screened.
+        against: another candidate, beside which it is timed; empty: none.
+        at_most: how much faster than that one it may be.
     """
 
     part: str
@@ -94,7 +97,8 @@ class Case:
     verdicts: tuple[str, ...] = ()
     effort: Effort = _VERDICT
     screened: str = ""
-    larger: bool = False
+    against: str = ""
+    at_most: float = float("inf")
 
     @property
     def key(self) -> str:
@@ -105,19 +109,21 @@ class Case:
 def cases(again: int) -> Iterator[Case]:
     """All of them, in the order of `PARTS`; an op against itself `again` times, and a slower one as often."""
     for number in range(again):
-        yield Case("A/A", f"run {number + 1}", "cuda", LARGE, HONEST["torch"], effort=_FIGURE)
+        yield Case("A/A", f"run {number + 1}", "cuda", LARGE, PLAIN, effort=_FIGURE)
     yield from _of_kits()
     for name, attack in ATTACKS.items():
-        yield Case("attack", name, "cuda", OP, attack.source, attack.verdicts)
-    for name, source in HONEST.items():
-        yield Case("honest", name, "cuda", OP, source, ("passed",))
+        yield Case("attack", name, attack.platform, attack.op, attack.source, attack.verdicts)
+    for name, honest in HONEST.items():
+        yield Case("honest", name, honest.platform, honest.op, honest.source, ("passed",))
+    for name, gain in GAINS.items():
+        yield Case("gain", name, "cuda", gain.op, gain.tried, effort=_FIGURE, against=gain.plain, at_most=gain.at_most)
     for number in range(again):
         yield Case("5 % slower", f"run {number + 1}", "cuda", LARGE, _SLOWER, effort=_FIGURE)
     screened = json.loads(_SCREENED.read_text())
     for platform in PLATFORMS:
         for op in sorted(LARGER):
             source, said = (_KERNELS / platform / f"{op}.py").read_text(), screened[f"{platform}/{op}"]["verdict"]
-            yield Case("starter", op, platform, larger(op), source, ("passed",), _BASELINES, said, larger=True)
+            yield Case("starter", op, platform, larger(op), source, ("passed",), _BASELINES, said)
     for module in (triton, cuda):
         for name, fault in module.FAULTS.items():
             said = screened[f"fault/{fault.platform}/{name}"]["verdict"]
@@ -132,7 +138,7 @@ def cases(again: int) -> Iterator[Case]:
     for platform in PLATFORMS:
         for op in PROFILED:
             source = (_KERNELS / platform / f"{op}.py").read_text()
-            yield Case("profile", op, platform, larger(op), source, effort=_BASELINES, larger=True)
+            yield Case("profile", op, platform, larger(op), source, effort=_BASELINES)
 
 
 def _of_kits() -> Iterator[Case]:

@@ -16,6 +16,7 @@ PART_TEXTS = {
     "is right if those alone take its time.",
     "attack": "Each must be refused.",
     "honest": "Each must pass.",
+    "gain": "Right candidates with what must not make them faster, each timed beside the same one without it.",
     "starter": "The starter ops at sizes for a GPU (`benchmarks/gpu/cases.py`), with kernels written by hand.",
     "fault": "Faults that are planted in kernels. Whether a device shows one is what is asked: it need not.",
     "exemplar": "The prompts' exemplars on their own ops, whose sizes suit a processor.",
@@ -23,6 +24,7 @@ PART_TEXTS = {
 }
 STAGES = ("start", "import", "reference", "inputs", "build", "correctness", "timing", "limits", "neighbours", "total")
 ACCEPTED = ("passed", "screened")
+REFUSED = ("build_failed", "crashed", "integrity", "out_of_memory", "timed_out", "wrong_output")
 NOT_JUDGED = ("sandbox_error", "task_invalid")
 
 
@@ -76,8 +78,8 @@ def _table(part: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
         ][:-1]
     lines = [
         "| platform | candidate | verdict | as it must be | eager / compile / candidate ms | over eager (95 %) "
-        "| over compile (95 %) | roofline | tags | s | says |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| over compile (95 %) | over the one without (95 %) | roofline | tags | s | says |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     return lines + [row_of(each) for each in runs]
 
@@ -93,6 +95,7 @@ def row_of(found: Mapping[str, Any]) -> str:
         "yes" if found["kept"] else "NO",
         " / ".join(f"{latency[name]:.4f}" if name in latency else "-" for name in names) if latency else "",
         *(_interval(speedup.get(name)) for name in ("eager", "compile")),
+        _interval(found["against"]),
         "" if found["roofline"] is None else f"{found['roofline']:.0%}",
         " ".join(found["tags"]),
         f"{found['cost_s'].get('total', 0.0):.1f}",

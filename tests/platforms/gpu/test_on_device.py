@@ -1,7 +1,5 @@
 """Platforms `cuda` and `triton` on a GPU: what every platform keeps, attacks and honest candidates; skipped without."""
 
-import ast
-
 import pytest
 
 from evaluator.evaluate import Effort, evaluate
@@ -11,24 +9,20 @@ from evaluator.platforms.gpu.platform import GpuPlatform
 from sandbox.process.sandbox import ProcessSandbox
 from tasks.build import task_from_source
 from tasks.outcomes import TAGS, Verdict
-from tests.platforms.gpu.candidates import ATTACKS, HONEST, LARGE
+from tests.platforms.gpu.attacks import ATTACKS, GAINS, PLAIN
+from tests.platforms.gpu.honest import HONEST
+from tests.platforms.gpu.ops import LARGE
 from tests.platforms.kits import KITS, OP
 
 NAMES = ["cuda", "triton"]
 EFFORT = Effort(measure_budget_s=2.0, baselines=("eager",), build_timeout_s=240.0)
 
 
-def judged(sandbox: ProcessSandbox, name: str, source: str, op: str = OP) -> Evaluation:
+def judged(sandbox: ProcessSandbox, name: str, source: str, op: str = OP, against: str | None = None) -> Evaluation:
     task = task_from_source(op, name="scaled_relu")
     platform = load_platform(name)
     assert isinstance(platform, GpuPlatform)
-    return evaluate(task, source, sandbox=sandbox, platform=platform, effort=EFFORT)
-
-
-@pytest.mark.parametrize("source", [*(each.source for each in ATTACKS.values()), *HONEST.values(), LARGE])
-def test_each_candidate_is_python(source: str) -> None:
-    names = {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)}
-    assert names & {"Model", "ModelNew"}
+    return evaluate(task, source, sandbox=sandbox, platform=platform, effort=EFFORT, champion_source=against)
 
 
 @pytest.mark.gpu
@@ -68,21 +62,35 @@ def test_cheats_of_the_kit_are_refused(process_sandbox: ProcessSandbox, name: st
 @pytest.mark.exclusive
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_is_refused(process_sandbox: ProcessSandbox, attack: str) -> None:
-    found = judged(process_sandbox, "cuda", ATTACKS[attack].source)
-    assert found.verdict in ATTACKS[attack].verdicts, f"{found.verdict}: {found.message}\n{found.detail}"
+    tried = ATTACKS[attack]
+    found = judged(process_sandbox, tried.platform, tried.source, tried.op)
+    assert found.verdict in tried.verdicts, f"{found.verdict}: {found.message}\n{found.detail}"
 
 
 @pytest.mark.gpu
 @pytest.mark.exclusive
 @pytest.mark.parametrize("candidate", HONEST)
 def test_an_honest_candidate_passes(process_sandbox: ProcessSandbox, candidate: str) -> None:
-    found = judged(process_sandbox, "cuda", HONEST[candidate])
+    honest = HONEST[candidate]
+    found = judged(process_sandbox, honest.platform, honest.source, honest.op)
     assert found.verdict == Verdict.PASSED, f"{found.message}\n{found.detail}"
 
 
 @pytest.mark.gpu
 @pytest.mark.exclusive
+@pytest.mark.parametrize("name", GAINS)
+def test_what_must_not_make_a_candidate_faster_does_not(process_sandbox: ProcessSandbox, name: str) -> None:
+    gain = GAINS[name]
+    found = judged(process_sandbox, "cuda", gain.tried, gain.op, gain.plain)
+    assert found.verdict != Verdict.SANDBOX_ERROR, f"{found.message}\n{found.detail}"
+    if found.speedup is not None:  # else it was refused
+        assert found.champion is not None and found.champion.speedup is not None
+        assert found.champion.speedup.value <= gain.at_most
+
+
+@pytest.mark.gpu
+@pytest.mark.exclusive
 def test_the_op_against_itself_is_a_tie(process_sandbox: ProcessSandbox) -> None:
-    found = judged(process_sandbox, "cuda", HONEST["torch"], LARGE)
+    found = judged(process_sandbox, "cuda", PLAIN, LARGE)
     assert found.speedup is not None, f"{found.message}\n{found.detail}"
     assert abs(found.speedup["eager"].value - 1) < 0.03

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ from benchmarks.gpu.__main__ import NO_GPU, judged, kept_of, run
 from benchmarks.gpu.cases import LARGER, PARTS, Case, cases, larger
 from benchmarks.gpu.page import page_of, row_of
 from evaluator.build_cache import BuildCache
-from evaluator.evaluation import Evaluation, Interval, Latency, Roofline
+from evaluator.evaluation import Comparison, Evaluation, Interval, Latency, Roofline
 from evaluator.platforms import load_platform
 from evaluator.platforms.gpu.driver import gpu_at
 from sandbox.process.sandbox import ProcessSandbox
 from tasks.build import task_from_source
 from tasks.outcomes import Verdict
-from tests.platforms.gpu.candidates import HONEST
+from tests.platforms.gpu.attacks import PLAIN
 from tests.platforms.kits import OP
 
 ROOT = Path(__file__).parents[3]
@@ -79,7 +80,7 @@ def found(verdict: str, *, code: str | None = None, speedup: float | None = None
 def test_a_line_says_whether_the_verdict_is_as_it_must_be() -> None:
     assert "| wrong_output (values) | yes |" in row_of(kept_of(ATTACK, found("wrong_output", code="values")))
     line = row_of(kept_of(ATTACK, found("passed", speedup=2.0)))
-    figures = "0.2500 / - / 0.2500 | 2.0000 (0.9900 to 1.0200) |  | 80%"
+    figures = "0.2500 / - / 0.2500 | 2.0000 (0.9900 to 1.0200) |  |  | 80%"
     assert line == f"| cuda | late | passed | NO | {figures} | custom_kernel | 4.0 |  |"
     assert row_of(kept_of(ATTACK, found("crashed"))).endswith("| why / not |")
     assert not kept_of(ITSELF, found("sandbox_error"))["kept"]
@@ -89,6 +90,18 @@ def test_a_line_says_whether_the_verdict_is_as_it_must_be() -> None:
 def test_a_fault_that_a_device_does_not_show_is_a_result_and_no_failure() -> None:
     assert kept_of(FAULT, found("passed", speedup=1.0))["kept"]
     assert not kept_of(FAULT, found("sandbox_error"))["kept"]
+
+
+def test_what_must_not_gain_is_held_against_the_same_candidate_without_it() -> None:
+    gain = Case("gain", "persisting lines", "cuda", OP, "source", against="plain", at_most=1.05)
+    beside = Comparison("hash", "alike", Interval(1.04, 1.0, 1.08), 3)
+    kept = kept_of(gain, replace(found("passed", speedup=2.0), champion=beside))
+    assert kept["kept"] and "| 1.0400 (1.0000 to 1.0800) |" in row_of(kept)
+    faster = replace(beside, speedup=Interval(1.2, 1.1, 1.3))
+    assert not kept_of(gain, replace(found("passed", speedup=2.0), champion=faster))["kept"]
+    assert kept_of(gain, found("wrong_output"))["kept"]
+    assert not kept_of(gain, found("sandbox_error"))["kept"]
+    assert not kept_of(gain, found("passed", speedup=2.0))["kept"]
 
 
 def test_the_page_names_device_driver_and_command_and_holds_a_table_for_each_part() -> None:
@@ -115,9 +128,10 @@ def test_each_part_is_there_and_every_case_has_a_name_of_its_own() -> None:
     parts = [case.part for case in every]
     assert set(parts) == set(PARTS) and parts == sorted(parts, key=PARTS.index)
     assert parts.count("A/A") == parts.count("5 % slower") == 3
-    assert parts.count("attack") >= 10 and parts.count("honest") >= 4
+    assert parts.count("attack") >= 25 and parts.count("honest") >= 12
     assert {(case.platform) for case in every if case.part == "kit"} == {"cuda", "triton"}
     assert all(case.verdicts for case in every if case.part in ("kit", "attack", "honest", "starter", "exemplar"))
+    assert {case.platform for case in every if case.part == "honest"} == {"cuda", "triton"}
     assert all(case.screened for case in every if case.part in ("starter", "fault", "exemplar"))
     assert len({case.key for case in every}) == len(every)
 
@@ -149,7 +163,7 @@ def test_a_run_that_is_over_begins_nothing_more_and_says_how_much_is_left(capsys
 
 
 def test_a_case_is_judged_by_the_whole_referee(process_sandbox: ProcessSandbox, tmp_path: Path) -> None:
-    case = Case("honest", "torch", "cpu", OP, HONEST["torch"], ("passed",))
+    case = Case("honest", "torch", "cpu", OP, PLAIN, ("passed",))
     result = judged(case, load_platform("cpu"), process_sandbox, BuildCache(tmp_path), 0)
     assert result["kept"], result["message"]
     assert result["speedup"]["eager"][0] > 0 and result["cost_s"]["total"] > 0

@@ -7,9 +7,15 @@ runner's answer on a stream of the referee's, which waits for nothing that the r
 
 The clock holds the runner's own copy of its outputs into the referee's memory, and the referee's copy of that, which is
 the same for all variants.
+
+A stopped process cannot launch, but what it has queued before may start by itself: a kernel that watches the memory of
+inputs, or a stream that waits for a word there to change. So the device must be idle behind the runner's last turn
+before the clock, and inputs are uncovered as late as possible: copied on the device out of memory of the referee's own.
+From then on the device's time counts, less what uncovering and flushing take where nobody disturbs them.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...errors import Finding, RunnerFailed
@@ -38,7 +44,11 @@ IDLE_S = 0.0005
 IDLE_TRIES = 20
 """So many times it is looked whether the device is idle, a millisecond apart."""
 
+UNCOVER_SLACK_S = 0.00002
+"""Uncovering inputs may take so much longer than ever before without being charged: what a wait differs by."""
+
 _PROBES = 3
+_APART_S = 0.0002  # between probes, so that each waits anew for the turn of another context
 
 
 @dataclass
@@ -84,6 +94,22 @@ class Flush:
 
 
 @dataclass
+class Uncovering:
+    """What it takes to uncover inputs and flush caches where nobody disturbs it: the least seen, by bytes of inputs.
+
+    No runner can make the least smaller than the device allows, and work that starts meanwhile makes others larger.
+    """
+
+    least_s: dict[int, float] = field(default_factory=dict)
+
+    def excess_s(self, nbytes: int, seconds: float) -> float:
+        """What is charged to the call that follows."""
+        least_s = self.least_s[nbytes] = min(seconds, self.least_s.get(nbytes, seconds))
+        excess_s = seconds - least_s
+        return excess_s if excess_s > UNCOVER_SLACK_S else 0.0
+
+
+@dataclass
 class Clock:
     """Times calls on one GPU.
 
@@ -91,45 +117,54 @@ class Clock:
         driver: the GPU.
         flush: empties caches of what the call is going to read.
         agreement: of both clocks.
+        uncovering: of inputs.
         output_bytes: the room for outputs that calls of this evaluation have needed.
     """
 
     driver: Driver
     flush: Flush
     agreement: Agreement = field(default_factory=Agreement)
+    uncovering: Uncovering = field(default_factory=Uncovering)
     output_bytes: int = 0
 
-    def call(self, handle: RunnerHandle, request: CallRequest, *, strict: bool) -> Call:
-        """One call: inputs are put in place, caches emptied and outputs poisoned while all runners are stopped.
+    def call(self, handle: RunnerHandle, request: CallRequest, *, see_idle: Callable[[], None] | None) -> Call:
+        """One call: outputs are poisoned, inputs uncovered and caches emptied while all runners are stopped.
 
         Args:
             handle: the runner.
             request: what it is called with.
-            strict: whether nothing else may run on the device, and both clocks must agree.
+            see_idle: checks that nothing else runs on the device; then both clocks must agree, too. None: any may run.
 
         Raises:
             RunnerFailed: the runner died, failed, lied about the protocol or took too long.
-            Finding: the clocks do not agree.
+            Finding: the clocks do not agree, or what `see_idle` raises.
         """
         buffer = buffer_of(handle)
         if request.quiet is not None:
             request.quiet()
-        placed = buffer.place(request.tree)
+        assert handle.input_buffer is not None
+        placed = handle.input_buffer.place(request.tree)
         told = placed.to_json()
         spec, later = call_messages.split(told["spec"])
         _, getting_ready = handle.exchange({"op": "call", "tensors": told["tensors"], "spec": spec}, request.timeout_s)
         threads = procfs.count_stopped_threads(handle.stopped)
-        buffer.fill(placed, request.contents)
+        buffer.stage(placed, request.contents)
         buffer.outputs.poison()
-        self.flush()
-        if request.before is not None:
-            request.before()
         used_ns = procfs.cpu_time_ns(handle.pid)
         go = Go(request.seed, request.keep, later, tuple(request.state)).pack()
         left_s = max(0.001, request.timeout_s - getting_ready.seconds)
+        self.driver.wait()
+        if see_idle is not None:
+            see_idle()
+        visible = time.perf_counter()
+        buffer.uncover(placed, request.contents)
+        self.flush()
+        if request.before is not None:
+            request.before()
         first = self.driver.mark()
         self.driver.wait()
         marked = time.perf_counter()
+        excess_s = self.uncovering.excess_s(sum(content.numel() for content in request.contents), marked - visible)
         reply, turn = handle.exchange(go, left_s, request.meanwhile)
         buffer.opened_at = _address(reply.get("inputs_at"))
         outputs = handle.tree_of(reply.get("tree"))
@@ -141,12 +176,12 @@ class Clock:
         self.driver.wait()
         ended = time.perf_counter()
         device_s = self.driver.between_s(first, second)
-        if strict:
+        if see_idle is not None:
             self.agreement.add(ended - marked, device_s)
         used_ns = procfs.cpu_time_ns(handle.pid) - used_ns
         stopping_s = getting_ready.seconds - getting_ready.answered_s - (turn.seconds - turn.answered_s)
         ready_s = getting_ready.answered_s + max(0.0, stopping_s)
-        return Call(outputs, ended - turn.began, placed, ready_s, threads, used_ns / 1e9, after)
+        return Call(outputs, ended - turn.began + excess_s, placed, ready_s, threads, used_ns / 1e9, after)
 
     def handover_s(self, handle: RunnerHandle) -> float:
         """A question that has the device fill a few bytes, and a snapshot of nothing.
@@ -216,17 +251,19 @@ def hand_over(
 def is_idle(driver: Driver, address: int) -> bool:
     """Whether the device does nothing: whatever fills a few bytes then need not wait for others.
 
-    Contexts of several processes take turns on a GPU, so work of another one keeps ours waiting.
+    Contexts of several processes take turns on a GPU, so work of another one keeps ours waiting. One short wait shows
+    nothing, for it may fall into a turn of ours: so several in a row must be short, with pauses in which ours ends.
     """
     for number in range(IDLE_TRIES):
         if number:
             time.sleep(0.001)
-        if min(_probe_s(driver, address) for _ in range(_PROBES)) <= IDLE_S:
+        if all(_probe_s(driver, address) <= IDLE_S for _ in range(_PROBES)):
             return True
     return False
 
 
 def _probe_s(driver: Driver, address: int) -> float:
+    time.sleep(_APART_S)
     start = time.perf_counter()
     driver.fill(address, 0, 16)
     driver.wait()

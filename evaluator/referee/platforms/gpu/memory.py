@@ -2,8 +2,8 @@
 
 A runner opens inputs and outputs by file descriptors, and what it opens it may write to. So outputs are overwritten
 before each call, and copied to memory of the referee's own (the snapshot) at the end of the clock. Only that is
-judged. Of inputs the referee keeps the bytes in its own process, compares them with what lies in the slot after each
-call, and writes a slot anew for the next.
+judged. Inputs, too, lie in memory of the referee's own until they are uncovered. Of inputs the referee keeps the bytes
+in its own process, compares them with what lies in the slot after each call, and writes a slot anew for the next.
 
 The referee may give memory back that a process has open: the device keeps it for that process until its end.
 """
@@ -134,6 +134,7 @@ class DeviceInputBuffer:
         self.opened_at = 0  # where the runner says that it has opened the slots
         self._memory = fresh(driver, self.slot_bytes * slots)
         self._fd = driver.export(self._memory)
+        self._staged = driver.allocate(self.slot_bytes)  # never exported
         self.outputs = Outputs(driver)
         self.outputs.room(output_bytes)
 
@@ -160,9 +161,26 @@ class DeviceInputBuffer:
         return laid_out(tree, offset)
 
     def fill(self, placed: Tree, contents: list[torch.Tensor]) -> None:
-        """See `base.InputBuffer`."""
-        for row, content in zip(placed.tensors, contents, strict=True):
-            self._driver.write(self._address(row, content.numel()), content)
+        """See `base.InputBuffer`. Something else than a call comes, which may put other tensors where outputs lay."""
+        self.outputs.taken = {}
+        self.stage(placed, contents)
+        self.uncover(placed, contents)
+        self._driver.wait()
+
+    def stage(self, placed: Tree, contents: list[torch.Tensor]) -> None:
+        """Bring the contents to the device, where no runner reaches them; done when this returns."""
+        for source, content in zip(self._staging(placed), contents, strict=True):
+            self._driver.write(source, content)
+
+    def uncover(self, placed: Tree, contents: list[torch.Tensor]) -> None:
+        """Ask for a copy of what was staged to its places in the slot, in the order of the referee's stream."""
+        for row, source, content in zip(placed.tensors, self._staging(placed), contents, strict=True):
+            self._driver.copy(self._address(row, content.numel()), source, content.numel())
+
+    def _staging(self, placed: Tree) -> list[int]:
+        """Where each tensor is staged: as far from the first one as in the slot."""
+        start = min((row.place for row in placed.tensors), default=0)
+        return [self._staged.address + row.place - start for row in placed.tensors]
 
     def unchanged(self, row: TensorRow, content: torch.Tensor) -> bool:
         """See `base.InputBuffer`."""
@@ -194,6 +212,7 @@ class DeviceInputBuffer:
         os.close(self._fd)
         self.outputs.give_back()
         self._driver.free(self._memory)
+        self._driver.free(self._staged)
 
     def _address(self, row: TensorRow, nbytes: int) -> int:
         assert row.place >= 0 and row.place + nbytes <= self._memory.nbytes

@@ -32,7 +32,7 @@ from ..base import Account, InputBuffer, InterferenceMeter, OwnCode, Places, Scr
 from ..cpu import clock as host_clock
 from ..cpu import peaks as peaks_of_runner
 from ..cpu.platform import CpuPlatform
-from .clock import Clock, Flush, buffer_of, hand_over, is_idle
+from .clock import Clock, Flush, buffer_of, hand_over, is_idle, needed_bytes
 from .driver import Driver, DriverError, open_driver
 from .kernels import own_share, read_kernels, shares
 from .memory import DeviceInputBuffer
@@ -132,7 +132,7 @@ class GpuPlatform:
             return DeviceInputBuffer(driver, slot_bytes, slots, clock.output_bytes)
 
     def call(self, handle: RunnerHandle, request: CallRequest) -> Call:
-        """See `clock.Clock.call`. While calls are timed the device must be idle before each.
+        """See `clock.Clock.call`. While calls are timed the device must be idle before the inputs of each are there.
 
         Raises:
             RunnerFailed: the runner died, failed, lied about the protocol or took too long.
@@ -141,10 +141,8 @@ class GpuPlatform:
         _, clock = self._gpu
         strict = self._alone and self._meter is not None and self._meter.running
         with as_findings():
-            if strict:
-                self._see_idle()
             self._foreign_called = self._foreign_called or handle.role in FOREIGN_ROLES
-            return clock.call(handle, request, strict=strict)
+            return clock.call(handle, request, see_idle=self._see_idle if strict else None)
 
     def read(self, handle: RunnerHandle, row: TensorRow) -> torch.Tensor:
         """Out of the referee's snapshot; of what is in none, the runner makes a copy, which is a claim.
@@ -160,14 +158,15 @@ class GpuPlatform:
             return data
         with as_findings():
             place = buffer.outputs.find(row)
+            needed = needed_bytes([row])
             if place is None:
-                is_other = buffer.outputs.prepare(row.span_bytes)
+                is_other = buffer.outputs.prepare(needed)
                 driver.wait()
                 hand_over(handle, buffer, [row], 60, is_other=is_other)
                 assert buffer.outputs.shared is not None
                 place = buffer.outputs.shared.address
             driver.read(place, data)
-        clock.output_bytes = max(clock.output_bytes, row.span_bytes)
+        clock.output_bytes = max(clock.output_bytes, needed)
         return data
 
     def flip(self, handle: RunnerHandle, row: TensorRow, elements: Sequence[int]) -> None:

@@ -17,12 +17,13 @@ from typing import Any, cast
 import pytest
 import torch
 
+from evaluator.referee.correctness.neighbours import Misaligned
 from evaluator.referee.errors import Finding, RunnerFailed
 from evaluator.referee.isolation.calls import Call, CallRequest, InputSet, tensor, with_values
 from evaluator.referee.isolation.handle import RunnerHandle, TimedReply
 from evaluator.referee.platforms.gpu import clock as clock_module
 from evaluator.referee.platforms.gpu import platform as platform_module
-from evaluator.referee.platforms.gpu.clock import Agreement, Clock, Flush
+from evaluator.referee.platforms.gpu.clock import UNCOVER_SLACK_S, Agreement, Clock, Flush, Uncovering
 from evaluator.referee.platforms.gpu.driver import GRANULE
 from evaluator.referee.platforms.gpu.memory import POISON, DeviceInputBuffer
 from evaluator.referee.platforms.gpu.platform import GpuPlatform
@@ -240,6 +241,81 @@ def test_earlier_outputs_are_asked_for_and_show_a_buffer_that_was_used_again(ben
     assert bench.handle.asked.count("hand_over") == 2  # the reused one lay in the snapshot of the second call
 
 
+@pytest.mark.parametrize("elements", [GRANULE // 4 - 1, GRANULE // 4, GRANULE // 4 + 1])
+def test_what_is_asked_for_behind_a_call_fits_whatever_its_size(bench: Bench, elements: int) -> None:
+    x = torch.arange(elements, dtype=torch.float32)
+    model(bench, lambda x: x + 1)
+    bench.attach(inputs_of(x))
+    first = bench.call(inputs_of(x), keep=True).outputs.tensors
+    bench.call(inputs_of(x), keep=True)
+    bench.buffer.outputs.give_back()  # it is asked for anew, as the oracle's outputs are
+    assert torch.equal(bench.value(first[0]), x + 1)
+
+
+def test_what_lies_at_the_place_of_an_output_later_is_not_taken_for_it(bench: Bench) -> None:
+    held = torch.empty_like(X)
+    model(bench, lambda x: held.copy_(2 * x))
+    inputs = inputs_of(X)
+    bench.attach(inputs)
+    [row] = bench.call(inputs).outputs.tensors
+    assert torch.equal(bench.value(row), 2 * X)
+    bench.buffer.put(inputs.tree, inputs.contents)  # of the oracle's run, say, whose outputs get the same memory
+    held.copy_(3 * X)
+    assert torch.equal(bench.value(row), 3 * X)
+
+
+def test_inputs_are_uncovered_when_the_runner_stands_still_and_the_device_does(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(bench, lambda x: x.clone())
+    bench.attach(inputs_of(X))
+    timed(bench)
+    row = TensorRow(0, "uint8", (X.nbytes,), (1,))
+    found: list[set[int]] = []
+    probe = clock_module._probe_s
+
+    def looked(driver: Any, address: int) -> float:
+        found.append(set(bench.buffer.copy(row).tolist()))
+        assert bench.handle.asked[-1] == "call"  # behind the turn in which the runner gets ready
+        return probe(driver, address)
+
+    monkeypatch.setattr(clock_module, "_probe_s", looked)
+    bench.call(inputs_of(X))
+    assert found and all(each == {POISON} for each in found)
+
+
+def test_work_that_starts_when_inputs_are_uncovered_is_on_the_clock(bench: Bench) -> None:
+    model(bench, lambda x: x.clone())
+    bench.attach(inputs_of(X))
+    took_s = [bench.call(inputs_of(X)).seconds for _ in range(5)]
+    flush = bench.clock.flush
+    bench.clock.flush = cast("Any", lambda: (flush(), time.sleep(0.05)))  # in which work of the runner's runs
+    assert bench.call(inputs_of(X)).seconds > 0.049 > 5 * min(took_s)
+
+
+def test_what_uncovering_takes_at_least_is_not_charged() -> None:
+    uncovering = Uncovering()
+    assert uncovering.excess_s(4096, 0.001) == 0.0
+    assert uncovering.excess_s(4096, 0.001 + 0.9 * UNCOVER_SLACK_S) == 0.0
+    assert uncovering.excess_s(4096, 0.003) == pytest.approx(0.002)
+    assert uncovering.excess_s(4096, 0.0005) == 0.0
+    assert uncovering.excess_s(4096, 0.001) == pytest.approx(0.0005)
+    assert uncovering.excess_s(8192, 0.01) == 0.0  # other inputs
+
+
+def test_a_buffer_whose_tensors_are_misaligned_is_one_to_the_runner(bench: Bench) -> None:
+    seen: list[int] = []
+    model(bench, lambda x, y: (seen.append(x.data_ptr()), x + y)[1])
+    inputs = inputs_of(X, X.t().contiguous().t())
+    bench.attach(inputs)
+    bench.call(inputs)
+    bench.handle.input_buffer = cast("Any", Misaligned(bench.buffer, 4))
+    [row] = bench.call(inputs).outputs.tensors
+    assert [address % 16 for address in seen] == [seen[0] % 16, seen[0] % 16 + 4]
+    bench.handle.input_buffer = cast("Any", cast("Any", bench.handle.input_buffer).inner)
+    assert torch.equal(bench.value(row), X + X)
+
+
 def test_state_is_in_the_same_snapshot(bench: Bench) -> None:
     class Counting(torch.nn.Module):
         def __init__(self) -> None:
@@ -318,7 +394,7 @@ def test_memory_and_its_descriptors_are_given_back_and_the_snapshot_is_never_exp
     assert len(fds) == 2
     bench.buffer.close()
     freed = {allocation.address for allocation in bench.driver.freed}
-    assert len(freed) == 3 and len(freed - bench.driver.exported) == 1
+    assert len(freed) == 4 and len(freed - bench.driver.exported) == 2
     for fd in fds:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
@@ -370,6 +446,19 @@ def test_work_that_is_left_running_is_found_before_the_next_call(bench: Bench) -
     assert (found.value.verdict, found.value.code) == ("integrity", "work_left_running")
 
 
+def test_one_short_wait_beside_work_that_goes_on_does_not_pass_for_an_idle_device(bench: Bench) -> None:
+    model(bench, lambda x: x.clone())
+    bench.attach(inputs_of(X))
+    timed(bench)
+    bench.call(inputs_of(X))
+    probes = iter(range(1000))
+    probe_s = [clock_module.IDLE_S / 10, clock_module.IDLE_S * 4]  # every second one falls into the referee's turn
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(Finding) as found:
+        patched.setattr(clock_module, "_probe_s", lambda *_: probe_s[next(probes) % 2])
+        bench.call(inputs_of(X))
+    assert found.value.code == "work_left_running"
+
+
 def test_work_that_ends_soon_is_waited_for(bench: Bench) -> None:
     model(bench, lambda x: x.clone())
     bench.attach(inputs_of(X))
@@ -391,6 +480,7 @@ def test_nobody_is_blamed_for_work_on_a_device_that_others_use(bench: Bench) -> 
 
 def test_a_device_that_never_rests_before_a_candidate_has_run_is_no_fault_of_one(bench: Bench) -> None:
     model(bench, lambda x: x.clone())
+    bench.handle.role = "eager"
     bench.attach(inputs_of(X))
     timed(bench)
     bench.driver.running.append(lambda: True)
