@@ -14,6 +14,7 @@ from ....errors import Finding, RunnerFailed
 from ....isolation.calls import InputSet
 from ....isolation.handle import RunnerHandle
 from ....pool import input_supply
+from ....pool.candidate_builder import Builder
 from ....pool.runner_pool import RunnerPool, progress
 from ....protocol.framing import Message
 from ....protocol.tensors import Tree, bytes_needed
@@ -82,7 +83,7 @@ def run(pool: RunnerPool) -> dict[str, Any]:
         inputs = input_supply.make_inputs(pool, reference)
         pool.stop(reference)
         progress("profile: building the candidate")
-        handle = pool.start_model("candidate", pool.request.candidate_source, "ModelNew")
+        handle = Builder(pool, "candidate", pool.request.candidate_source, pool.request.build_cache).start()
         _observe(pool, _Watched(handle, left_s, pool.request.call_timeout_s), inputs, observed)
     except (Finding, RunnerFailed) as failure:
         observed.give_up(text(failure.message, 200))
