@@ -78,6 +78,8 @@ def _be_init(spec: JailSpec, privileged: bool, ask: int, answer: int) -> NoRetur
         kernel.die_with_parent()
         for file in spec.cgroup:
             Path(file).write_text("0")
+        if spec.loopback:
+            kernel.raise_loopback()
         build_and_enter_root(spec)
         scratch = Path(spec.env["TMPDIR"])
         if spec.warm:

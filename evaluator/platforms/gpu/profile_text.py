@@ -57,7 +57,7 @@ _STALLS = {
     "barrier": "at barriers",
     "branch_resolving": "for branches to be resolved",
 }
-_KERNELS, _COMPILED, _FINDINGS = 8, 6, 8
+_KERNELS, _COUNTED, _COMPILED, _FINDINGS = 5, 3, 4, 4  # lines of each
 
 
 def profile_text(profile: dict[str, Any]) -> str:
@@ -90,7 +90,7 @@ def _launches(kernels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Kernels with their shares, and on a second line what was launched."""
     for each in kernels[:_KERNELS]:
         yield f"kernel (claimed): {each['share']:.0%} {each['kernel']}"
-        told = [f"{each['time_us']:g} us in {each['launches']} launches"]
+        told = [f"{each['time_us']:g} us in {_counted(each['launches'], 'launch', 'launches')}"]
         if "grid" in each and "block" in each:
             told.append(f"grid {_extent(each['grid'])} of blocks {_extent(each['block'])}")
         if "registers_per_thread" in each:
@@ -102,6 +102,10 @@ def _launches(kernels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"  {', '.join(told)}"
 
 
+def _counted(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
+
+
 def _extent(extent: Sequence[int]) -> str:
     return "x".join(map(str, extent))
 
@@ -109,7 +113,9 @@ def _extent(extent: Sequence[int]) -> str:
 def _counters(counters: Mapping[str, Any]) -> Iterator[str]:
     """Hardware counters by question, of the whole call; then the stalls, the largest first, and of each kernel some."""
     took = f"{counters['time_us']:g} us in " if counters.get("time_us") else ""
-    yield from wrapped(f"counters of one call ({counters['source']}): {took}{counters['launches']} kernels")
+    yield from wrapped(
+        f"counters of one call ({counters['source']}): {took}{_counted(counters['launches'], 'kernel', 'kernels')}"
+    )
     for question, said in _SAID.items():
         values = counters.get(question) or {}
         told = [
@@ -126,7 +132,7 @@ def _counters(counters: Mapping[str, Any]) -> Iterator[str]:
         yield from wrapped(f"  stalls, in shares of the active warps: {'; '.join(told)}")
     by_kernel = counters.get("by_kernel") or []
     if len(by_kernel) > 1:
-        yield from (f"  {_of_kernel(each)}" for each in by_kernel)
+        yield from (f"  {_of_kernel(each)}" for each in by_kernel[:_COUNTED])
 
 
 def _stall(name: str) -> str:

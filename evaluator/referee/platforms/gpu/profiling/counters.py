@@ -20,7 +20,7 @@ TIME = "gpu__time_duration.sum"
 _MOST_ROWS, _MOST_COLUMNS, _MOST_LINE = LAUNCHES + 8, 64, 20_000
 _BY_KERNEL = 4
 _NAME_COLUMN, _ID_COLUMN = "Kernel Name", "ID"
-_NUMBER = re.compile(r"(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
+_NUMBER = re.compile(r"(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _MISSING = re.compile(r"Failed to find metric (?:regex:\^)?([A-Za-z0-9_]{1,120})")
 _REFUSED = "ERR_NVGPUCTRPERM"
 _TO_NS = {"ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9}
@@ -174,7 +174,7 @@ def parse(log: str, asked: Collection[str]) -> list[Launch]:
     columns: list[str] = []
     units: list[str] = []
     found: list[Launch] = []
-    for line in log.splitlines():
+    for line in log.split("\n"):
         if line.startswith("==") or len(line) > _MOST_LINE:
             continue
         cells = _cells(line)

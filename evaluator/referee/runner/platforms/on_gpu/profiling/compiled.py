@@ -1,11 +1,13 @@
 """What compilers have made of the candidate's kernels: registers, spills, shared memory."""
 
 import gc
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from .....protocol.gpu_checks import triton_package
 from . import programs
 
 _MOST_KERNELS = 100
@@ -56,13 +58,21 @@ def of_libraries(home: Path, folder: Path) -> dict[str, Any]:
     `libraries` says how many there are, `found` whether the program is there.
     """
     libraries = own_libraries(home, Path("/proc/self/maps").read_text())
-    program = programs.find("cuobjdump") if libraries else None
+    program = _cuobjdump() if libraries else None
     said = ""
     if program is not None:
         for path in libraries:
             words = [program, "--dump-resource-usage", str(path)]
             said += programs.run(words, folder, timeout_s=_TIMEOUT_S).log + "\n"
     return {"libraries": len(libraries), "found": program is not None, "usage": _readable(said)[: programs.LOG_BYTES]}
+
+
+def _cuobjdump() -> str | None:
+    """That of NVIDIA's toolkit, or the one that Triton brings."""
+    if (program := programs.find("cuobjdump")) is not None:
+        return program
+    package = triton_package()
+    return None if package is None else shutil.which("cuobjdump", path=str(package / "backends" / "nvidia" / "bin"))
 
 
 def _readable(text: str) -> str:

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .....protocol.gpu_checks import TOOL_PLACES
+
 LOG_BYTES = 512 * 1024
 """The most that is read of what a program says: as JSON it fits into a message, whatever its characters are."""
 
 _ERROR_BYTES = 2000
 _LIST_BYTES = 8 * 1024 * 1024  # of a list of which few lines are kept
 _MOST_LINES = 400
-# Where NVIDIA's installers put what is on no search path: of the toolkit, and of Nsight Compute by itself.
-_PLACES = ("usr/local/cuda/bin", "usr/local/cuda/compute-sanitizer", "opt/nvidia/nsight-compute/*")
 _GONE_S = 5.0
 
 
@@ -44,7 +44,7 @@ def find(name: str, root: Path = Path("/")) -> str | None:
     """The path of a program: on PATH, or where NVIDIA's installers put it below `root`; None where it is not."""
     if (path := shutil.which(name)) is not None:
         return path
-    folders = [folder for place in _PLACES for folder in sorted(root.glob(place), reverse=True)]
+    folders = [folder for place in TOOL_PLACES for folder in sorted(root.glob(place), reverse=True)]
     return shutil.which(name, path=os.pathsep.join(map(str, folders))) if folders else None
 
 
