@@ -188,6 +188,29 @@ def test_a_sanitizer_that_is_missing_or_ends_badly_is_named(process_sandbox: Pro
     assert "status 1" in found["absent"]["sanitizer_memcheck"] and "no device" in found["absent"]["sanitizer_memcheck"]
 
 
+# What Triton keeps of a kernel that it has compiled and loaded, under the names that it has there.
+OF_TRITON = """
+import sys, types
+
+
+class CompiledKernel:
+    name, n_regs, n_spills = "own", 40, 2
+    metadata = types.SimpleNamespace(shared=2048, num_warps=8, num_stages=3)
+
+
+sys.modules["triton.compiler.compiler"] = types.SimpleNamespace(CompiledKernel=CompiledKernel)
+KEPT = [CompiledKernel()]
+"""
+
+
+def test_what_triton_compiled_is_told(process_sandbox: ProcessSandbox, package: Path) -> None:
+    found = profiled(process_sandbox, package, {}, candidate=STRICT + OF_TRITON)
+    assert "compiled" in found, found["absent"]
+    [kernel] = found["compiled"]["kernels"]
+    assert (kernel["registers"], kernel["spilled_bytes"], kernel["shared_bytes"]) == (40, 8, 2048)
+    assert (kernel["warps"], kernel["stages"], kernel["compiler"]) == (8, 3, "triton")
+
+
 def test_a_candidate_that_fails_has_reasons_for_every_part(process_sandbox: ProcessSandbox, package: Path) -> None:
     failing = CPU.right.replace("def forward(self, x):", "def forward(self, x):\n        raise RuntimeError('no')")
     found = profiled(process_sandbox, package, {"ncu": NCU}, candidate=failing)
