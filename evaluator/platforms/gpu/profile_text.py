@@ -57,6 +57,7 @@ _STALLS = {
     "barrier": "at barriers",
     "branch_resolving": "for branches to be resolved",
 }
+_REASON = 400
 _KERNELS, _COUNTED, _COMPILED, _FINDINGS = 5, 3, 4, 4  # lines of each
 
 
@@ -184,11 +185,10 @@ def _sanitizer(sanitizer: Mapping[str, Any]) -> Iterator[str]:
 
 def _absent(absent: Mapping[str, str]) -> Iterator[str]:
     by_reason: dict[str, list[str]] = {}
-    for name, reason in list(absent.items())[:30]:
+    for name, reason in list(absent.items())[:12]:
         by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        yield from wrapped(f"not measured: {', '.join(names[:3])}{more}: {reason}")
+        yield from wrapped(f"not measured: {', '.join(names)}: {reason}"[:_REASON])
 
 
 def device_lines(seen: dict[str, Any]) -> list[str]:

@@ -27,6 +27,7 @@ _FAILURES = (RunnerFailed, ValueError, TypeError, KeyError)
 _LISTING_S = 30.0  # for a program that runs nothing of the candidate's
 _COUNTING_S, _SANITIZING_S = 120.0, 150.0  # for one that imports torch and runs a call many times
 _ANSWER_S = 30.0  # beside the time of the program
+_TRIES = 3  # runs of a call under Nsight Compute, of which each leaves out what the one before did not find
 _COLLECTED = 20  # lines of a list of metrics that is one
 _MOST_INPUT_BYTES = 480 << 20  # a runner may write files of 512 MiB
 
@@ -154,7 +155,7 @@ def _counters(watched: _Watched, keep: Callable[[], None], observed: _Observed) 
     reply = watched.run("ncu", ["--version"], call=False, timeout_s=_LISTING_S)
     if reply["found"] is not True:
         raise ValueError("no Nsight Compute (ncu) where candidates run: install Nsight Compute")
-    version = counters.version(str(reply.get("log")))
+    version = counters.version(str(reply.get("log"))) or "of an unknown version"
     progress("profile: which counters there are")
     listed: list[str] = []
     known: set[str] = set()
@@ -166,20 +167,22 @@ def _counters(watched: _Watched, keep: Callable[[], None], observed: _Observed) 
     chosen = counters.choose(known, listed=listed)
     keep()
     progress("profile: counters of a call")
-    for _ in range(2):
+    for _ in range(_TRIES):
         timeout_s = min(_COUNTING_S, watched.left_s())
         reply = watched.run("ncu", counters.arguments(chosen.asked), call=True, timeout_s=timeout_s)
         before, chosen = chosen, counters.without(chosen, str(reply["log"]))
         if chosen is before or not chosen.asked:
             break
-    for name in chosen.unknown:
-        observed.absent[name] = f"Nsight Compute {version} has no metric of this name here".replace("  ", " ")
+    if chosen.unknown:
+        observed.absent["metrics"] = (
+            f"Nsight Compute {version} has none of these names here: {', '.join(chosen.unknown)}"
+        )
     try:
         launches = counters.parse(str(reply["log"]), chosen.asked)
     except ValueError:
         told = {"log": str(reply["log"]), "errors": str(reply["errors"]), "status": reply["status"]}
         raise ValueError(counters.reason(**told, timeout_s=timeout_s)) from None
-    source = f"Nsight Compute {version}, {_CLAIM}; caches cold".replace("  ", " ")
+    source = f"Nsight Compute {version}, {_CLAIM}; caches cold"
     observed.parts["counters"] = {"source": source, **counters.fold(launches, chosen.asked)}
 
 

@@ -418,7 +418,7 @@ def test_the_whole_text_answers_each_question_in_60_lines() -> None:
                     "errors": [["memcheck", 3]],
                     "findings": sanitizer.parse("memcheck", MEMCHECK).findings,
                 },
-                "absent": dict.fromkeys(metrics, "Nsight Compute has no metric of this name here"),
+                "absent": {"metrics": f"Nsight Compute has none of these names here: {', '.join(metrics)}"},
             },
         }
     ).splitlines()

@@ -1,6 +1,7 @@
 """The kernels of one call with what was launched, as torch's profiler tells them."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,11 @@ def rows_of(trace: Mapping[str, Any]) -> list[list[Any]]:
     for event in trace.get("traceEvents", ()):
         if str(event.get("cat", "")).lower() in _OF_THE_DEVICE and event.get("ph") == "X":
             told = event.get("args") or {}
-            values = [told.get(name) for name in (*_TOLD, "grid", "block")]
+            values = [_finite(told.get(name)) for name in _TOLD]
+            values += [told.get(name) for name in ("grid", "block")]
             found.append([str(event.get("name"))[:200], float(event.get("dur", 0.0)), *values])
     return sorted(found, key=lambda row: -row[1])[:_MOST_EVENTS]
+
+
+def _finite(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and math.isfinite(value) else None

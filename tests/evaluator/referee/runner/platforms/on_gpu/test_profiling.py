@@ -98,6 +98,8 @@ def test_a_trace_tells_what_was_launched() -> None:
     assert (own["grid"], own["block"], own["blocks_per_sm"]) == ([8, 12, 1], [128, 1, 1], 0.7273)
     assert "grid" not in copy
     assert launches.rows_of({}) == []
+    odd = KERNEL | {"args": {"blocks per SM": float("inf"), "warps per SM": "many"}}
+    assert launches.rows_of({"traceEvents": [odd]}) == [["own(float*)", 9.5, *[None] * 7]]
 
 
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
