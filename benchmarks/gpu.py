@@ -7,7 +7,7 @@ written anew after each line of it, so that a run that is cut short leaves what 
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
 from evaluator.platforms import Platform, load_platform
 from evaluator.platforms.gpu.driver import gpu_at
+from evaluator.profile import profile_candidate
 from evaluator.referee.protocol.nvml import Gpu
 from evaluator.referee_process import harness_hash
 from sandbox.base import Sandbox
@@ -78,8 +79,8 @@ def row_of(case: Case, found: Evaluation, seconds: float) -> str:
     return "| " + " | ".join((*cells, " ".join(found.tags), f"{seconds:.1f}", said)) + " |"
 
 
-def page_of(gpu: Gpu, command: str, rows: list[str]) -> str:
-    """The page as it is so far."""
+def page_of(gpu: Gpu, command: str, rows: list[str], profiles: Sequence[str] = ()) -> str:
+    """The page as it is so far: a table, and the profile of the kit's right candidate in each language."""
     told = sum("| yes |" in row for row in rows)
     lines = [
         ABOUT,
@@ -93,6 +94,7 @@ def page_of(gpu: Gpu, command: str, rows: list[str]) -> str:
         "| tags | s | says |",
         "|---|---|---|---|---|---|---|---|---|---|",
         *rows,
+        *profiles,
     ]
     return "\n".join(lines) + "\n"
 
@@ -107,12 +109,30 @@ def judged(
     return found, time.perf_counter() - start
 
 
+def profiled(platform: Platform, sandbox: Sandbox, cache: BuildCache, device: int, *, sanitize: bool) -> str:
+    """The section with the profile of the kit's right candidate, as a Judge reads it."""
+    task, start = task_from_source(OP, name="scaled_relu"), time.perf_counter()
+    detail = profile_candidate(
+        task,
+        KITS[platform.name].right,
+        sandbox=sandbox,
+        platform=platform,
+        device=device,
+        cache=cache,
+        sanitize=sanitize,
+    )
+    took = f"{time.perf_counter() - start:.1f} s"
+    text = platform.profile_text({"gpu": {}, "detail": detail})
+    return f"\n## Profile of the kit's right candidate on {platform.name} ({took})\n\n```text\n{text}\n```"
+
+
 def main() -> int:
     """Run; exit status 3 without a GPU, 1 if something is not as it must be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", type=int, default=0, help="which GPU, in the order of the bus")
     parser.add_argument("--again", type=int, default=5, help="how often the op is measured against itself")
-    parser.add_argument("--only", nargs="*", help="parts: kit, A/A, attack, honest")
+    parser.add_argument("--only", nargs="*", help="parts: kit, A/A, attack, honest, profile")
+    parser.add_argument("--sanitize", action="store_true", help="profiles with compute-sanitizer, which takes minutes")
     parser.add_argument("--for-s", type=float, default=float("inf"), help="begin no evaluation after so many seconds")
     options = parser.parse_args()
     gpu = gpu_at(options.device)
@@ -135,6 +155,16 @@ def main() -> int:
         if found.detail and "NO" in rows[-1]:
             print(found.detail[-3000:], file=sys.stderr, flush=True)
         (RESULTS / "gpu.md").write_text(page_of(gpu, command, rows))
+    profiles: list[str] = []
+    for platform in platforms.values():
+        late = time.perf_counter() - started > options.for_s
+        if late or (options.only is not None and "profile" not in options.only):
+            break
+        profiles.append(profiled(platform, sandbox, cache, options.device, sanitize=options.sanitize))
+        print(profiles[-1], flush=True)
+        (RESULTS / "gpu.md").write_text(page_of(gpu, command, rows, profiles))
+    if profiles and not rows:
+        return 0
     return 1 if not rows or any("| NO |" in row for row in rows) else 0
 
 

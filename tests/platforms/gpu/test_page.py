@@ -75,6 +75,7 @@ def test_the_page_names_device_driver_and_command() -> None:
     rows = [page.row_of(attack, found(verdict), 1.0) for verdict in ("wrong_output", "passed")]
     text = page.page_of(GPU, "python -m benchmarks.gpu --again 1", rows)
     assert "As it must be: 1 of 2." in text
+    assert page.page_of(GPU, "", rows, ["## Profile of"]).endswith(f"{rows[-1]}\n## Profile of\n")
     assert "NVIDIA H200" in text and "580.65.06" in text and "`python -m benchmarks.gpu --again 1`" in text
 
 
