@@ -118,6 +118,7 @@ def profiled(platform: Platform, sandbox: Sandbox, cache: BuildCache, device: in
         sandbox=sandbox,
         platform=platform,
         device=device,
+        effort=Effort(build_timeout_s=240.0),
         cache=cache,
         sanitize=sanitize,
     )
