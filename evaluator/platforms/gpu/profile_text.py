@@ -43,6 +43,7 @@ _SAID: Mapping[str, Sequence[tuple[str, str, str]]] = {
     ),
     "compute": (
         ("sm__inst_executed_pipe_tensor", "tensor pipe", "{:.1f}% of its peak"),
+        ("sm__pipe_tensor_cycles_active", "tensor pipe", "{:.1f}% of its peak"),
         ("sm__inst_executed_pipe_fp32", "FP32 pipe", "{:.1f}% of its peak"),
         ("sm__inst_executed_pipe_fma", "FMA pipe", "{:.1f}% of its peak"),
         ("sm__inst_executed.sum", "instructions of warps", "{:,.0f}"),

@@ -69,7 +69,7 @@ METRICS = (
     Metric(("lts__t_sector_hit_rate.pct",), "memory"),
     Metric(("l1tex__throughput" + _ACTIVE,), "memory"),
     Metric(("l1tex__t_sector_hit_rate.pct",), "memory"),
-    Metric(("sm__inst_executed_pipe_tensor" + _ACTIVE,), "compute"),
+    Metric(("sm__inst_executed_pipe_tensor" + _ACTIVE, "sm__pipe_tensor_cycles_active" + _ACTIVE), "compute"),
     Metric(("sm__inst_executed_pipe_fp32" + _ACTIVE, "sm__inst_executed_pipe_fma" + _ACTIVE), "compute"),
     Metric(("sm__inst_executed.sum",), "compute", "sum"),
     Metric(("sm__cycles_active.avg",), "compute", "sum"),

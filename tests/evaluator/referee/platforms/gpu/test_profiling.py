@@ -41,7 +41,7 @@ PLAIN = table(
 
 
 def test_the_24_metrics_are_asked_for_in_four_questions() -> None:
-    assert len(METRICS) == 24 and len({name for metric in METRICS for name in metric.names}) == 27
+    assert len(METRICS) == 24 and len({name for metric in METRICS for name in metric.names}) == 28
     assert {metric.question for metric in METRICS} == set(counters.QUESTIONS)
     words = counters.arguments(ASKED)
     assert words[words.index("--metrics") + 1].split(",") == [TIME, *ASKED]
@@ -428,3 +428,11 @@ def test_the_whole_text_answers_each_question_in_60_lines() -> None:
         assert said in text
     assert "at barriers" in text and "memcheck 3" in text and "40 registers" in text
     assert "not measured" in text and "more lines" not in text
+
+
+def test_every_metric_has_words_in_the_text() -> None:
+    for name, metric in {name: metric for metric in METRICS for name in metric.names}.items():
+        counted = {"source": "it", "launches": 1, "time_us": None, metric.question: {name: 12.5}, "by_kernel": []}
+        shown = profile_text({"gpu": {}, "detail": {"counters": counted}})
+        assert "12.5" in shown or " 12 B" in shown or " 12" in shown, name
+        assert name not in shown
