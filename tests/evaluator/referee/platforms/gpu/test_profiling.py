@@ -430,9 +430,8 @@ def test_the_whole_text_answers_each_question_in_60_lines() -> None:
     assert "not measured" in text and "more lines" not in text
 
 
-def test_every_metric_has_words_in_the_text() -> None:
-    for name, metric in {name: metric for metric in METRICS for name in metric.names}.items():
-        counted = {"source": "it", "launches": 1, "time_us": None, metric.question: {name: 12.5}, "by_kernel": []}
-        shown = profile_text({"gpu": {}, "detail": {"counters": counted}})
-        assert "12.5" in shown or " 12 B" in shown or " 12" in shown, name
-        assert name not in shown
+@pytest.mark.parametrize(("name", "question"), [(name, each.question) for each in METRICS for name in each.names])
+def test_every_metric_has_words_in_the_text(name: str, question: str) -> None:
+    counted = {"source": "it", "launches": 1, "time_us": None, question: {name: 12.5}, "by_kernel": []}
+    shown = profile_text({"gpu": {}, "detail": {"counters": counted}})
+    assert " 12" in shown and name not in shown
