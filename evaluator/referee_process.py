@@ -90,6 +90,7 @@ def _command(mode: str, platform: Platform, device: int, request: bytes, limits:
         limits=replace(limits, output_bytes=_RESULT_BYTES),
         label=f"referee-{mode}",
         devices=platform.sandbox_devices(device),
+        loopback=mode == "profile" and platform.part != platform.name,  # what NVIDIA's profiler on a GPU may need
     )
 
 

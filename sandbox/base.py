@@ -84,7 +84,9 @@ class Command:
 
     `package` is a folder with a `__main__.py`; it is shown read-only and run as `python3 -m <folder name> *args` with
     the sandbox's own interpreter. It must import nothing of ours outside its folder. It starts as the sandbox's root
-    user, able to make processes of other uids where the sandbox promises `SEPARATE_UIDS`.
+    user, able to make processes of other uids where the sandbox promises `SEPARATE_UIDS`. With `loopback`, programs
+    inside can talk to each other over the loopback interface of the sandbox's own network, as profilers do with what
+    they watch. A container has that in any case.
     """
 
     package: Path
@@ -93,6 +95,7 @@ class Command:
     limits: Limits = field(default_factory=Limits)
     label: str = ""
     devices: Devices = field(default_factory=Devices)
+    loopback: bool = False
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,13 @@ def examine(data_dir: Path, *, image: str, programs: Sequence[HostProgram]) -> l
     return [
         Finding("python", "ok", f"{sys.version.split()[0]} at {sys.executable}"),
         *(
-            _program(each.name, each.purpose, each.remedy, needed=each.required and docker.status != "ok")
+            _program(
+                each.name,
+                each.purpose,
+                each.remedy,
+                needed=each.required and docker.status != "ok",
+                places=each.places,
+            )
             for each in programs
         ),
         _program("make", "runs make setup, demo and test", "apt-get install make", needed=False),
@@ -148,9 +154,10 @@ def _optional(finding: Finding) -> Finding:
     return Finding(finding.name, "optional", finding.detail, finding.remedy)
 
 
-def _program(name: str, purpose: str, remedy: str, *, needed: bool = False) -> Finding:
-    search = f"{os.defpath}:{_SBIN}:/usr/local/bin:{Path(sys.executable).parent}"
-    path = shutil.which(name, path=search)
+def _program(name: str, purpose: str, remedy: str, *, needed: bool = False, places: tuple[str, ...] = ()) -> Finding:
+    others = [str(folder) for place in places for folder in sorted(Path("/").glob(place), reverse=True)]
+    search = [os.defpath, _SBIN, "/usr/local/bin", str(Path(sys.executable).parent), *others]
+    path = shutil.which(name, path=os.pathsep.join(search))
     if path is None:
         return Finding(name, "missing" if needed else "optional", f"not found; {purpose}", remedy)
     answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)

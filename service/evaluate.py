@@ -59,6 +59,7 @@ def evaluate_file(
     domain: str | None = None,
     state: Path | None = None,
     shape_group: int | None = None,
+    sanitize: bool = False,
 ) -> Iterator[Evaluated]:
     """Evaluate the candidate in this file for the task that `ref` names, on a domain; the rest as `evaluate_source`.
 
@@ -84,6 +85,7 @@ def evaluate_file(
         cold=cold,
         weights=None if state is None else read_state(state),
         shape_group=shape_group,
+        sanitize=sanitize,
     )
 
 
@@ -102,15 +104,16 @@ def evaluate_source(
     cold: bool = False,
     weights: Weights | None = None,
     shape_group: int | None = None,
+    sanitize: bool = False,
 ) -> Iterator[Evaluated]:
     """Evaluate a candidate for a task, `times` times from the beginning.
 
     Each evaluation is yielded after it was stored, so that finished ones survive a cancellation. `origin` says where
     the source is from. The candidate counts as foreign code: it runs in the process sandbox only if the settings name
-    that.
+    that. `sanitize` has compute-sanitizer watch a call of one that passes, in its profile.
 
     Raises:
-        BadRequest: a rule is unknown, or the task has no shape groups.
+        BadRequest: a rule is unknown, the task has no shape groups, or there is no GPU to sanitize on.
         SandboxUnavailable: there is no sandbox to work with.
         Cancelled: cancellation was requested before there was a verdict; nothing of that evaluation is stored.
         JobLost: other processes took this one for dead; nothing is stored.
@@ -125,6 +128,7 @@ def evaluate_source(
         cold=cold,
         weights=weights,
         shape_group=shape_group,
+        sanitize=sanitize,
     ) as context:
         for _ in range(times):
             yield _evaluate(context, source, origin, store, observe, cancel)

@@ -16,7 +16,7 @@ from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
 from evaluator.peak_store import PeakStore
 from evaluator.platforms import PLATFORM_NAMES, Device, Platform, load_platform
-from evaluator.profile import with_detail
+from evaluator.profile import SANITIZES_ON, runs_on_gpu, with_detail
 from evaluator.referee_process import HarnessFailed, prepare_referee
 from sandbox.base import Sandbox, SandboxUnavailable
 from service.cancellation import Cancelled, CancelToken
@@ -44,6 +44,7 @@ class EvaluationContext:
         cold: whether caches are scrubbed before each timed call.
         weights: those of the task's model, on which outputs are judged as well.
         shape_group: the number of the list of the task's `get_input_groups()` that is timed; None: `get_inputs()`.
+        sanitize: whether profiles have compute-sanitizer watch a call.
     """
 
     task: Task
@@ -55,6 +56,7 @@ class EvaluationContext:
     cold: bool = False
     weights: Weights | None = None
     shape_group: int | None = None
+    sanitize: bool = False
 
     def prepare(self) -> None:
         """Start a referee for the next candidate while that candidate is being written."""
@@ -195,6 +197,8 @@ class EvaluationContext:
                         platform=self.platform,
                         device=self.settings.device,
                         effort=self.effort,
+                        cache=self.cache,
+                        sanitize=self.sanitize,
                         on_progress=on_progress,
                         cancel=cancel.event,
                     )
@@ -231,17 +235,21 @@ def open_evaluation_context(
     cold: bool = False,
     weights: Weights | None = None,
     shape_group: int | None = None,
+    sanitize: bool = False,
 ) -> Iterator[EvaluationContext]:
     """The evaluation context of a task as the settings ask for it, open during the block.
 
     Raises:
-        BadRequest: the platform is unknown, or the task has no shape groups.
+        BadRequest: the platform is unknown, the task has no shape groups, or there is no GPU to sanitize on.
         SandboxUnavailable: there is no sandbox to work with.
     """
     check_shape_group(task, shape_group)
     platform = open_platform(settings.platform, settings.device)
+    if sanitize and not runs_on_gpu(platform):
+        raise BadRequest(f"--sanitize: on {platform.device(settings.device).describe()[:80]}: {SANITIZES_ON}")
     with open_sandbox(settings, own_code_only=own_code_only) as sandbox:
-        yield EvaluationContext(task, platform, sandbox, settings, rules, profile, cold, weights, shape_group)
+        profile = profile or sanitize
+        yield EvaluationContext(task, platform, sandbox, settings, rules, profile, cold, weights, shape_group, sanitize)
 
 
 def check_shape_group(task: Task, shape_group: int | None) -> None:

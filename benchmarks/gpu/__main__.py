@@ -63,10 +63,21 @@ def kept_of(case: Case, found: Evaluation) -> dict[str, Any]:
     }
 
 
-def profiled(case: Case, platform: Platform, sandbox: Sandbox, device: int) -> dict[str, Any]:
+def profiled(
+    case: Case, platform: Platform, sandbox: Sandbox, cache: BuildCache, device: int, *, sanitize: bool
+) -> dict[str, Any]:
     """What is kept of a detailed profile, as JSON."""
     task = task_from_source(case.op, name=case.name)
-    detail = profile_candidate(task, case.source, sandbox=sandbox, platform=platform, device=device, effort=case.effort)
+    detail = profile_candidate(
+        task,
+        case.source,
+        sandbox=sandbox,
+        platform=platform,
+        device=device,
+        effort=case.effort,
+        cache=cache,
+        sanitize=sanitize,
+    )
     text = platform.profile_text({"gpu": {}, "detail": detail})
     absent = detail.get("absent", {})
     return {
@@ -141,6 +152,7 @@ def main() -> int:
     parser.add_argument("--device", type=int, default=0, help="which GPU, in the order of the bus")
     parser.add_argument("--repeats", type=int, default=3, help="how often the op is measured against itself")
     parser.add_argument("--only", nargs="*", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--sanitize", action="store_true", help="profiles with compute-sanitizer, which takes minutes")
     parser.add_argument("--for-s", type=float, default=float("inf"), help="begin nothing after so many seconds")
     parser.add_argument("--again", action="store_true", help="judge those that have a result once more")
     parser.add_argument("--builds", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="compilers at once")
@@ -167,7 +179,8 @@ def main() -> int:
         return time.perf_counter() - started > options.for_s
 
     def judge(case: Case) -> dict[str, Any]:
-        result = judged(case, platforms[case.platform], sandbox, cache, options.device)
+        platform, sanitize = platforms[case.platform], options.sanitize
+        result = judged(case, platform, sandbox, cache, options.device, sanitize=sanitize)
         kept[case.key] = result
         _write(kept_at, json.dumps({**head, "runs": kept}, indent=1, sort_keys=True) + "\n")
         _write(RESULTS / "gpu.md", page_of(head, kept))
@@ -199,10 +212,12 @@ def _write(path: Path, text: str) -> None:
     beside.replace(path)
 
 
-def judged(case: Case, platform: Platform, sandbox: Sandbox, cache: BuildCache, device: int) -> dict[str, Any]:
+def judged(
+    case: Case, platform: Platform, sandbox: Sandbox, cache: BuildCache, device: int, *, sanitize: bool = False
+) -> dict[str, Any]:
     """What came of a case."""
     if case.part == "profile":
-        return profiled(case, platform, sandbox, device)
+        return profiled(case, platform, sandbox, cache, device, sanitize=sanitize)
     found = evaluate(
         task_from_source(case.op, name=case.name),
         case.source,

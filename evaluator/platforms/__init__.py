@@ -12,6 +12,7 @@ from evaluator.platforms.simulated.platform import SimulatedPlatform
 from evaluator.platforms.triton.platform import TritonPlatform
 
 __all__ = [
+    "OF_NVIDIA",
     "PLATFORM_NAMES",
     "SCREENED",
     "Device",
@@ -28,7 +29,8 @@ PLATFORM_NAMES = ("cpu", "simulated", "riscv", "arm64", "cuda", "opencl", "trito
 SCREENED = ("cuda", "triton", "hip")
 """Those whose candidates are screened where there is no device."""
 
-_OF_NVIDIA = ("cuda", "triton")  # whose devices are looked for
+OF_NVIDIA = ("cuda", "triton")
+"""Those whose devices are looked for: where a GPU is, candidates run and are timed on it."""
 
 
 def load_platform(name: str, device: int = 0) -> Platform:
@@ -53,7 +55,7 @@ def load_platform(name: str, device: int = 0) -> Platform:
         return OpenclPlatform()
     if name in SCREENED:
         screened = screening_platform(name)
-        return on_device(screened, device) if name in _OF_NVIDIA else screened
+        return on_device(screened, device) if name in OF_NVIDIA else screened
     raise KeyError(f"platform: unknown {name!r}; this version knows {', '.join(PLATFORM_NAMES)}")
 
 

@@ -1,7 +1,10 @@
 """System calls that Python does not offer. Each raises `JailError` with the step that failed."""
 
 import ctypes
+import fcntl
 import os
+import socket
+import struct
 from pathlib import Path
 
 CAPABILITIES = (5, 6, 7, 19)
@@ -18,6 +21,7 @@ _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _AT_RECURSIVE, _AT_FDCWD = 1, 2, 0x8000,
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 1, 24, 38, 36
 _CAPABILITY_VERSION_3 = 0x20080522
 _SIGKILL = 9
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 
 class JailError(Exception):
@@ -95,6 +99,15 @@ def drop_capabilities() -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     data = (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)
     _check(_libc.capset(header, data), "dropping capabilities")
+
+
+def raise_loopback() -> None:
+    """Bring the loopback interface of this network namespace up; see netdevice(7)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            fcntl.ioctl(asking, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP))
+        except OSError as error:
+            raise JailError(f"bringing the loopback interface up: {error.strerror}") from None
 
 
 def die_with_parent() -> None:

@@ -78,6 +78,9 @@ def _be_init(spec: JailSpec, privileged: bool, ask: int, answer: int) -> NoRetur
         kernel.die_with_parent()
         for file in spec.cgroup:
             Path(file).write_text("0")
+        if spec.loopback:
+            with contextlib.suppress(JailError):  # whoever needs it says so, and the rest of the command does without
+                kernel.raise_loopback()
         build_and_enter_root(spec)
         scratch = Path(spec.env["TMPDIR"])
         if spec.warm:

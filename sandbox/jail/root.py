@@ -9,7 +9,8 @@ from sandbox.jail.spec import JailSpec
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys/devices/system/cpu")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
-_FOLDERS_OF_DRIVERS = ("/sys/devices", "/sys/bus/pci")  # what a device's driver looks up, where its files are shown
+# Where a device's files are shown: what its driver looks up, and where NVIDIA's installers put programs for it.
+_FOLDERS_OF_DEVICES = ("/sys/devices", "/sys/bus/pci", "/opt/nvidia")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _READY = "opt/kernelwright/inductor"  # the path of the same files in the image, at which the referee expects them
 _FILES_A_MB = 256
@@ -35,7 +36,7 @@ def build_and_enter_root(spec: JailSpec) -> None:
     _make_devices(root / "dev")
     for node in spec.nodes:
         _open_device(node, root)
-    for path in (*(_FOLDERS_OF_DRIVERS if spec.nodes else ()), *_SYSTEM_FOLDERS, *_SYSTEM_FILES, *spec.visible):
+    for path in (*(_FOLDERS_OF_DEVICES if spec.nodes else ()), *_SYSTEM_FOLDERS, *_SYSTEM_FILES, *spec.visible):
         _show(path, root)
     for name, content in _FILES.items():
         (root / name).write_text(content)

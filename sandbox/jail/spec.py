@@ -23,6 +23,7 @@ class JailSpec:
     processes: int
     processors: tuple[int, ...]
     nodes: tuple[str, ...] = ()  # device files that the command may use
+    loopback: bool = False  # whether the loopback interface is up
 
     def to_json(self) -> str:
         """The specification as JSON, for the jail's program."""

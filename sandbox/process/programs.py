@@ -12,12 +12,14 @@ class HostProgram:
         purpose: what it is needed for, as a clause: `builds kernels in the process sandbox`.
         remedy: how to install it.
         required: whether candidates fail without it.
+        places: folders beside the usual ones where it may lie, as patterns below the root.
     """
 
     name: str
     purpose: str
     remedy: str
     required: bool = False
+    places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

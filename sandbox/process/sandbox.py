@@ -184,6 +184,7 @@ class ProcessSandbox:
             disk_mb=limits.disk_mb,
             address_space_mb=_address_space_mb(command, cgroup),
             nodes=command.devices.nodes,
+            loopback=command.loopback,
             processes=limits.processes + (0 if os.geteuid() == 0 else _tasks_of_this_user()),
             processors=_processors(limits.cpus),
         )

@@ -8,7 +8,8 @@ from db.evaluations import results
 from db.jobs import job_queue, jobs
 from db.records import WEIGHTS
 from db.store import Store
-from evaluator.platforms import PLATFORM_NAMES
+from evaluator.platforms import OF_NVIDIA, PLATFORM_NAMES
+from evaluator.profile import SANITIZES_ON
 from service.errors import BadRequest
 from service.evaluate import MAX_CANDIDATE_BYTES, check_rules
 from service.evaluation_context import check_shape_group
@@ -39,6 +40,7 @@ def evaluate_for(
     shape_group: int | None = None,
     baselines: str | None = None,
     weights: str | None = None,
+    sanitize: bool = False,
     settings: Settings,
     store: Store,
     key: str | None = None,
@@ -52,8 +54,8 @@ def evaluate_for(
         The job's id, and False if an earlier request with this key had queued it.
 
     Raises:
-        BadRequest: the candidate is too large, the platform, a rule or a baseline is unknown, or the task has no shape
-            groups.
+        BadRequest: the candidate is too large, the platform, a rule or a baseline is unknown, the task has no shape
+            groups, or nothing of the platform runs on a GPU that could be sanitized.
         NotAllowed, QuotaExceeded: the token does not allow it.
     """
     require(principal, Role.SUBMITTER)
@@ -65,11 +67,14 @@ def evaluate_for(
         raise BadRequest(f"platform {platform[:80]!r} is unknown; there is: {', '.join(PLATFORM_NAMES)}")
     check_rules(() if tolerance is None else (tolerance,))
     check_shape_group(task, shape_group)
+    if sanitize and platform not in OF_NVIDIA:
+        raise BadRequest(f"sanitize: platform {platform}: {SANITIZES_ON}")
     digest = hash_of(source)
-    wanted: dict[str, Any] = {"profile": profile, "cold": cold, "tolerance": tolerance}
+    wanted: dict[str, Any] = {"profile": profile or sanitize, "cold": cold, "tolerance": tolerance}
     wanted |= {} if shape_group is None else {"shape_group": shape_group}
     wanted[BASELINES] = (settings if baselines is None else override(settings, baselines=baselines)).baselines
     wanted |= {} if weights is None else {WEIGHTS: weights}
+    wanted |= {"sanitize": True} if sanitize else {}
 
     def create(session: Session) -> str:
         check_quota(session, principal, [None])

@@ -52,6 +52,7 @@ def _run(worker: WorkerContext, evaluation_id: str, arguments: dict[str, Any], c
         cold=bool(job.options.get("cold")),
         weights=retry_store(lambda: worker.weights.of(job), cancel),
         shape_group=arguments.get("shape_group", job.options.get("shape_group")),
+        sanitize=bool(job.options.get("sanitize")),
     )
 
     def note(data: Mapping[str, Any]) -> None:

@@ -103,6 +103,21 @@ def test_the_referees_part_knows_its_device(name: str) -> None:
     assert load_referee_platform(name, 3).device == 3
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+def test_programs_of_a_command_reach_each_other_over_loopback_where_it_asks_for_that(
+    process_sandbox: ProcessSandbox, tmp_path: Path, wanted: bool
+) -> None:
+    package = tmp_path / "talking"
+    package.mkdir()
+    (package / "__main__.py").write_text(
+        "import socket\n"
+        "with socket.create_server(('127.0.0.1', 0)) as server:\n"
+        "    print(socket.socket().connect_ex(server.getsockname()) == 0)\n"
+    )
+    done = process_sandbox.run(Command(package, loopback=wanted))
+    assert done.stdout == f"{wanted}\n".encode(), done.stderr
+
+
 def test_the_process_sandbox_shows_a_command_the_device_files_that_it_names_and_bounds_no_addresses_then(
     process_sandbox: ProcessSandbox, tmp_path: Path
 ) -> None:

@@ -154,6 +154,30 @@ def test_repeats_of_which_none_passed_have_no_profile_to_show(
     assert "profile" not in capsys.readouterr().out
 
 
+def test_what_runs_on_no_gpu_is_not_sanitized(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    candidate = tmp_path / "best.py"
+    candidate.write_text("class ModelNew: ...\n")
+    asked = ["evaluate", "starter/gelu_tanh", str(candidate), "--platform", "cpu", "--sanitize"]
+    assert run(asked) == 2
+    said = capsys.readouterr().err
+    assert "--sanitize" in said and "on platforms cuda and triton where one is there" in said
+
+
+def test_sanitizing_is_part_of_a_profile_which_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def evaluated(*_: Any, **options: Any) -> Iterator[Any]:
+        asked.update(options)
+        yield SimpleNamespace(record=SimpleNamespace(result={**result(eager=(2.0, 1.9, 2.1)), "profile": PROFILED}))
+
+    monkeypatch.setattr("service.evaluate.evaluate_file", evaluated)
+    assert run(["evaluate", "op.py", "best.py", "--sanitize"]) == 0
+    assert asked["sanitize"] is True
+    assert "the runner crashed" in capsys.readouterr().out
+
+
 def test_an_unknown_rule_is_bad_usage(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["evaluate", "starter/gelu_tanh", str(tmp_path / "best.py"), "--tolerance", "generous"]) == 2
     assert "--tolerance generous: unknown; there is: kernelbench" in capsys.readouterr().err

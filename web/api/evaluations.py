@@ -42,6 +42,7 @@ def start(
         shape_group=body.shape_group,
         baselines=body.baselines,
         weights=body.weights,
+        sanitize=body.sanitize,
         settings=deps.settings,
         store=deps.store,
         key=key,

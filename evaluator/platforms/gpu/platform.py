@@ -9,7 +9,7 @@ from typing import Any
 from evaluator.platforms.base import Device, Platform, PromptFiles
 from evaluator.platforms.cpu.platform import CpuPlatform
 from evaluator.platforms.gpu.driver import Look, facts_of, gpu_at, library_folders, nodes_of, provenance_of
-from evaluator.referee.protocol.gpu_checks import part_on_gpu
+from evaluator.referee.protocol.gpu_checks import TOOL_PLACES, part_on_gpu
 from evaluator.referee.protocol.nvml import Gpu, NvmlError, opened
 from sandbox.base import Devices
 from sandbox.image.recipe import ImageRecipe
@@ -72,9 +72,16 @@ class GpuPlatform:
         return self.screened.image()
 
     def host_programs(self) -> tuple[HostProgram, ...]:
-        """As where candidates are screened, and NVIDIA's compiler for those that call it."""
-        remedy = "install NVIDIA's CUDA toolkit"
-        return (*self.screened.host_programs(), HostProgram("nvcc", "compiles candidates of load_inline", remedy))
+        """As where candidates are screened, NVIDIA's compiler for those that call it, and what profiles are made by."""
+        toolkit, nsight = "install NVIDIA's CUDA toolkit", "install NVIDIA Nsight Compute"
+        ours = (
+            ("nvcc", "compiles candidates of load_inline", toolkit),
+            ("ncu", "reads the hardware counters in profiles", nsight),
+            ("cuobjdump", "tells registers and shared memory of CUDA C++ in profiles", toolkit),
+            ("compute-sanitizer", "watches calls for --sanitize", toolkit),
+        )
+        programs = (HostProgram(name, purpose, remedy, places=TOOL_PLACES) for name, purpose, remedy in ours)
+        return (*self.screened.host_programs(), *programs)
 
     def host_packages(self) -> tuple[HostPackage, ...]:
         """As where candidates are screened."""

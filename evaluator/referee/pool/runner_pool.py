@@ -75,6 +75,7 @@ class Request:
     shape_groups: bool = False  # whether the task has a get_input_groups()
     shape_group: int | None = None  # which of its lists stands for that of get_inputs(), and the other way round
     cold: bool = False  # whether timed calls find none of their data in the caches
+    sanitize: bool = False  # whether a profile on a GPU has compute-sanitizer watch a call
     rules: tuple[str, ...] = ()  # other accuracy rules to report on: `kernelbench`
     architectures: tuple[str, ...] = ARCHITECTURES  # what kernels for GPUs are compiled for
     peaks: dict[str, tuple[float, int]] = field(default_factory=dict)  # what the device has shown: rate, how often

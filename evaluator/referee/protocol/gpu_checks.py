@@ -65,6 +65,9 @@ def toolkit(path: Sequence[str] | None = None) -> Path | None:
     return next((place for place in places if (place / LIBRARY).is_file()), None)
 
 
+TOOL_PLACES = ("usr/local/cuda/bin", "usr/local/cuda/compute-sanitizer", "opt/nvidia/nsight-compute/*")
+"""Folders, as patterns below the root, where NVIDIA's installers put programs that are on no search path."""
+
 TRITON_LIBRARY = "_C/libtriton.so"
 _SHOWN_TRITON = Path("/tools/triton")
 

@@ -42,6 +42,12 @@ def evaluate(
         bool,
         typer.Option("--profile", help="Also say where a passed candidate's time goes (some 10 s and a build more)."),
     ] = False,
+    sanitize: Annotated[
+        bool,
+        typer.Option(
+            "--sanitize", help="Profile, and have compute-sanitizer watch a call: on a GPU of NVIDIA's alone (minutes)."
+        ),
+    ] = False,
     cold: Annotated[
         bool,
         typer.Option("--cold", help="Scrub the caches before each timed call; such results get no rank."),
@@ -83,6 +89,7 @@ def evaluate(
         own = {"sandbox": sandbox, "image": image}
         options: dict[str, Any] = {"tolerance": tolerance, "profile": profile, "cold": cold}
         options |= {} if shape_group is None else {"shape_group": shape_group}
+        options |= {"sanitize": True, "profile": True} if sanitize else {}
         options |= {"baselines": settings.baselines} if "baselines" in settings.model_fields_set else {}
         return evaluate_at_server(
             op,
@@ -114,6 +121,7 @@ def evaluate(
                 domain=domain,
                 state=state,
                 shape_group=shape_group,
+                sanitize=sanitize,
             ):
                 results.append(evaluated.record.result)
     except Cancelled:
@@ -123,5 +131,5 @@ def evaluate(
         note(f"stopped after {len(results)} of {repeat} evaluations")
     finally:
         store.close()
-    show_results(results, repeat, profile=profile, platform=settings.platform, as_json=as_json)
+    show_results(results, repeat, profile=profile or sanitize, platform=settings.platform, as_json=as_json)
     return cancel.exit_status or 0

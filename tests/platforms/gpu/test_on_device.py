@@ -1,11 +1,16 @@
 """Platforms `cuda` and `triton` on a GPU: what every platform keeps, attacks and honest candidates; skipped without."""
 
+import shutil
+
 import pytest
 
 from evaluator.evaluate import Effort, evaluate
 from evaluator.evaluation import Evaluation
 from evaluator.platforms import load_platform
 from evaluator.platforms.gpu.platform import GpuPlatform
+from evaluator.profile import profile_candidate
+from evaluator.referee.platforms.gpu.profiling.counters import QUESTIONS
+from evaluator.referee.platforms.gpu.profiling.sanitizer import TOOLS
 from sandbox.process.sandbox import ProcessSandbox
 from tasks.build import task_from_source
 from tasks.outcomes import TAGS, Verdict
@@ -86,6 +91,25 @@ def test_what_must_not_make_a_candidate_faster_does_not(process_sandbox: Process
     if found.speedup is not None:  # else it was refused
         assert found.champion is not None and found.champion.speedup is not None
         assert found.champion.speedup.value <= gain.at_most
+
+
+@pytest.mark.gpu
+@pytest.mark.exclusive
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("sanitize", [False, True])
+def test_a_candidate_is_profiled(process_sandbox: ProcessSandbox, name: str, sanitize: bool) -> None:
+    task, platform = task_from_source(OP, name="scaled_relu"), load_platform(name)
+    found = profile_candidate(
+        task, KITS[name].right, sandbox=process_sandbox, platform=platform, effort=EFFORT, sanitize=sanitize
+    )
+    absent = found["absent"]
+    assert found["kernels"]["kernels"][0]["registers_per_thread"] > 0, absent
+    assert found["compiled"]["kernels"][0]["registers"] > 0, absent
+    if shutil.which("ncu") and "ERR_NVGPUCTRPERM" not in absent.get("counters", ""):
+        assert all(found["counters"][question] for question in QUESTIONS), absent
+        assert found["counters"]["time_us"] > 0
+    if sanitize and shutil.which("compute-sanitizer"):
+        assert found["sanitizer"]["errors"] == [[tool, 0] for tool in TOOLS], found["sanitizer"]["findings"]
 
 
 @pytest.mark.gpu

@@ -139,6 +139,16 @@ def test_agents_get_one_share_of_the_time_where_the_profile_shows_it():
         assert {name: value for name, value in metrics.items() if name in cited} == kept
 
 
+def test_agents_may_cite_hardware_counters_by_question():
+    warps, stall = "sm__warps_active.avg.pct_of_peak_sustained_active", "smsp__warp_issue_stalled_barrier.pct"
+    counters = {"source": "ncu", "launches": 2, "occupancy": {warps: 50.5}, "stalls": {stall: 12.5}, "by_kernel": [{}]}
+    detail = {"counters": counters, "sanitizer": {"errors": [["memcheck", 3]], "findings": []}, "absent": {}}
+    metrics = metrics_of(replace(PASSED, profile={"detail": detail}))
+    assert metrics[f"profile.detail.counters.occupancy.{warps}"] == 50.5
+    assert metrics[f"profile.detail.counters.stalls.{stall}"] == 12.5
+    assert metrics["profile.detail.sanitizer.errors.memcheck"] == 3
+
+
 def test_a_figure_that_the_detailed_profile_repeats_is_given_once_and_its_own_cost_is_none():
     counts = {"128": {"total": 9}}
     profile = {

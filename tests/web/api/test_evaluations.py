@@ -55,6 +55,13 @@ def test_inputs_of_a_shape_group_are_timed_where_the_op_has_any(client):
     assert job["options"]["shape_group"] == 0
 
 
+def test_a_sanitizer_may_be_asked_for_where_candidates_may_run_on_a_gpu(client):
+    assert "on platforms cuda and triton" in refused(ask(client, sanitize=True), 422)
+    job = ask(client, platform="cuda", sanitize=True).json()
+    assert (job["options"]["sanitize"], job["options"]["profile"]) == (True, True)
+    assert "sanitize" not in ask(client, platform="cuda").json()["options"]
+
+
 def test_the_op_may_be_one_of_a_suite(client):
     body = {"task": "starter/gelu_tanh", "candidate": CANDIDATE}
     assert client.post(f"{API}/evaluations", json=body).json()["task"]["ref"] == "starter/gelu_tanh"

@@ -237,7 +237,7 @@ class Job(BaseModel):
         values = asdict(job)
         values["task"] |= {"ref": job.task.ref}
         public = {*OPTIONS, TRANSLATED_FROM, "ref", "device", "sandbox"}
-        public |= {"candidate_hash", "of_job", "profile", "cold", "tolerance", "shape_group", WEIGHTS}
+        public |= {"candidate_hash", "of_job", "profile", "sanitize", "cold", "tolerance", "shape_group", WEIGHTS}
         values["options"] = {name: value for name, value in job.options.items() if name in public}
         return cls.model_validate(values)
 

@@ -31,6 +31,10 @@ class _EvaluationOptions(BaseModel):
     candidate: Annotated[str, Field(max_length=MAX_SOURCE_CHARS, description="Python source that defines ModelNew.")]
     platform: Platform | None = None
     profile: bool = Field(default=False, description="Also profile the candidate if it passes.")
+    sanitize: bool = Field(
+        default=False,
+        description="Profile, and have compute-sanitizer watch a call. On platforms cuda and triton.",
+    )
     cold: bool = Field(default=False, description="Clear the caches before each timed call. Such results get no rank.")
     shape_group: Annotated[int, Field(ge=0, le=9999)] | None = Field(
         default=None,

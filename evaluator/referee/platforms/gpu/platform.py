@@ -7,7 +7,6 @@ the referee allocates (`memory.py`), and the clock ends with a copy of its own (
 import contextlib
 import os
 import resource
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from random import Random
@@ -19,9 +18,7 @@ from ...correctness.findings import Evidence
 from ...errors import Finding, RunnerFailed
 from ...isolation.calls import Call, CallRequest, InputSet
 from ...isolation.handle import FOREIGN_ROLES, RunnerHandle
-from ...pool import input_supply
 from ...pool.runner_pool import RunnerPool
-from ...protocol import untrusted
 from ...protocol.device_memory import on_device
 from ...protocol.nvml import NvmlError, opened
 from ...protocol.peaks import Peaks, Traffic
@@ -36,6 +33,7 @@ from .clock import Clock, Flush, buffer_of, hand_over, is_idle, needed_bytes
 from .driver import Driver, DriverError, open_driver
 from .kernels import own_share, read_kernels, shares
 from .memory import DeviceInputBuffer
+from .profiling import mode
 from .watch import GpuMeter, Seen, look_at
 
 
@@ -303,19 +301,8 @@ class GpuPlatform:
         return finding, Screening((), {})
 
     def profile(self, pool: RunnerPool) -> dict[str, Any]:
-        """The kernels of one call, by the candidate's own account."""
-        start = time.perf_counter()
-        found: dict[str, Any] = {"absent": {}}
-        try:
-            reference = pool.start_reference()
-            inputs = input_supply.make_inputs(pool, reference)
-            candidate = pool.start_model("candidate", pool.request.candidate_source, "ModelNew")
-            found["kernels_claimed"] = shares(self._kernels(candidate, inputs, pool.request.call_timeout_s))
-        except (Finding, RunnerFailed) as failure:
-            found["absent"] = {"kernels": untrusted.text(failure.message, 200)}
-        finally:
-            pool.stop_all()
-        return {**found, "cost_s": {"total": round(time.perf_counter() - start, 3)}}
+        """What the candidate's kernels do, by the account of its process and of NVIDIA's tools beside it."""
+        return mode.run(pool)
 
     def _see_idle(self) -> None:
         """Check that nothing runs on the device while all processes are stopped.

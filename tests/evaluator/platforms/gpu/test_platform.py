@@ -1,10 +1,13 @@
 """Platforms for GPUs on a device that is there: what is asked of the referee and the sandbox, and what is told."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evaluator.build_cache import BuildCache, candidate_key
 from evaluator.evaluate import Effort
 from evaluator.platforms import Platform, load_platform, proves
 from evaluator.platforms.cpu.platform import CpuPlatform
@@ -12,8 +15,12 @@ from evaluator.platforms.cuda.platform import CudaPlatform
 from evaluator.platforms.gpu.driver import gpu_at
 from evaluator.platforms.gpu.platform import GpuPlatform, on_device
 from evaluator.platforms.triton.platform import TritonPlatform
+from evaluator.profile import GPU_BUDGET_S, SANITIZER_BUDGET_S, SANITIZES_ON, profile_candidate
 from evaluator.referee.protocol.gpu_checks import gpu_of, part_on_gpu
 from evaluator.referee.protocol.nvml import Gpu
+from sandbox.base import Command, Completed, Sandbox
+from tasks.build import task_from_source
+from tests.platforms.kits import OP
 
 GPU = Gpu(1, "GPU-aaaa", "NVIDIA H200", "9.0", 141 << 30, "580.65.06", minor=1, max_clock_mhz=1980, persistent=True)
 SCREENED: list[Platform] = [CudaPlatform(), TritonPlatform()]
@@ -96,6 +103,63 @@ PROFILE: dict[str, Any] = {
     },
     "kernels_claimed": [["softmax_kernel", 0.9], ["elementwise", 0.1]],
 }
+
+
+class Recording:
+    """A sandbox that keeps the command, and answers as the referee does."""
+
+    name = "recording"
+    promises: frozenset[object] = frozenset()
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+
+    def run(self, command: Command, **_: object) -> Completed:
+        self.commands.append(command)
+        return Completed(exit_code=0, stdout=b'{"absent": {}, "cost_s": {}}', stderr=b"", wall_s=0.0)
+
+    def prepare(self, command: Command) -> None:
+        raise AssertionError
+
+    def describe(self) -> dict[str, str]:
+        return {"name": self.name}
+
+
+def profile_command(platform: Platform, *, sanitize: bool, cache: BuildCache | None = None) -> tuple[Command, Any]:
+    recording = Recording()
+    sandbox: Sandbox = recording  # type: ignore[assignment]
+    task = task_from_source(OP, name="op")
+    found = profile_candidate(
+        task, "source", sandbox=sandbox, platform=platform, device=1, sanitize=sanitize, cache=cache
+    )
+    [command] = recording.commands
+    return command, found
+
+
+@pytest.mark.parametrize("sanitize", [False, True])
+def test_a_profile_on_a_gpu_has_time_for_what_watches_a_call(sanitize: bool, tmp_path: Path) -> None:
+    cache, platform = BuildCache(tmp_path), on_device(CudaPlatform(), 1, look=look)
+    cache.put(
+        candidate_key(task_from_source(OP, name="op"), "source", {"name": "recording"}, platform.device(1)), "AA=="
+    )
+    command, found = profile_command(platform, sanitize=sanitize, cache=cache)
+    told = json.loads(command.stdin)
+    assert told.get("sanitize", False) is sanitize and "sanitizer" not in found["absent"]
+    assert told["build_cache"] == "AA==", "it is not built again"
+    assert told["measure_budget_s"] == GPU_BUDGET_S + sanitize * SANITIZER_BUDGET_S < command.limits.wall_s
+    assert command.loopback and command.devices.gpus == ("GPU-aaaa",)
+
+
+def test_where_nothing_runs_on_a_gpu_the_sanitizer_is_absent() -> None:
+    command, found = profile_command(CudaPlatform(), sanitize=True)
+    assert found["absent"] == {"sanitizer": SANITIZES_ON}
+    assert not command.loopback and "sanitize" not in json.loads(command.stdin)
+
+
+def test_doctor_is_told_what_profiles_are_made_by() -> None:
+    programs = {each.name: each for each in on_device(CudaPlatform(), 1, look=look).host_programs()}
+    assert {"g++", "nvcc", "ncu", "cuobjdump", "compute-sanitizer"} == programs.keys()
+    assert "Nsight Compute" in programs["ncu"].remedy and not programs["ncu"].required
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -16,6 +16,7 @@ from ....protocol.framing import Message
 from ....protocol.tensors import TensorRow, build, encode, read_rows
 from ... import model_state
 from .memory import Memory, span_of, view_at
+from .profiling.profiler import Profiler
 
 if TYPE_CHECKING:
     from ...main import Runner
@@ -31,6 +32,7 @@ class DeviceCalls:
         self._inputs = 0  # where the slots are opened
         self._room = torch.empty(0, dtype=torch.uint8)  # the memory for outputs, as this process sees it
         self._moved: Any = None  # the model that has been moved to the device
+        self._profiler = Profiler(runner.decoded, self._model, memory)
 
     def commands(self) -> Mapping[str, Command]:
         """In place of the common ones of these names, or beside them."""
@@ -49,6 +51,7 @@ class DeviceCalls:
             "hand_over": self.hand_over,
             "touch": self.touch,
             "kernels": self.kernels,
+            "profile": self._profiler.answer,
         }
 
     def attach(self, message: Message) -> Message:
@@ -154,6 +157,10 @@ class DeviceCalls:
             if isinstance(model, torch.nn.Module):
                 model.to(self._memory.device)
             self._moved = model
+
+    def _model(self) -> Any:
+        self._move()
+        return self._runner.model
 
     def _moved_before(self, command: Command) -> Command:
         def run(message: Message) -> Message:

@@ -1,8 +1,9 @@
-"""Run as a program in a sandbox: an evaluation by the referee's part for GPUs, on a device that is files in memory.
+"""Run as a program in a sandbox: an evaluation or a profile by the referee's part for GPUs, on files in memory.
 
 Referee, fork servers and runners are the real ones, each runner a process that is sent descriptors of these files.
 Only the driver and torch's CUDA are stood in for, so tensors of the device are the host's to torch. A JSON object with
-`op`, `candidate` and settings of the request comes on standard input; the result goes to standard output.
+settings of the request comes on standard input; the result goes to standard output. Beside them, `mode` is the
+referee's, and `programs` are scripts of Python, by name, that stand for NVIDIA's tools.
 """
 
 import ctypes
@@ -100,9 +101,29 @@ class FileMemory:
         """Everything is done when it is asked for."""
 
 
+LAUNCHES = [
+    ["own(float*)", 30.0, 40, 1024, 50, 4.0, 32.0, [64, 1, 1], [256, 1, 1]],
+    ["own(float*)", 20.0, 40, 1024, 50, 4.0, 32.0, [64, 1, 1], [256, 1, 1]],
+    ["Memcpy DtoD (Device -> Device)", 50.0, None, None, None, None, None, None, None],
+]
+"""What torch's profiler would tell of the kernels of a call."""
+
+
+def install(programs: dict[str, str]) -> None:
+    """Put scripts on PATH, where runners find them."""
+    folder = Path(os.environ["TMPDIR"]) / "programs"
+    folder.mkdir()
+    for name, script in programs.items():
+        (folder / name).write_text(f"#!{sys.executable}\n{script}")
+        (folder / name).chmod(0o755)
+    os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+
+
 def main() -> None:
     """Stand in for what needs a GPU, then do as `evaluator/referee/__main__.py` does."""
     asked = json.loads(sys.stdin.read())
+    mode = asked.pop("mode", "evaluate")
+    install(asked.pop("programs", {}))
     sys.path.insert(0, str(Path(__file__).parent))  # the referee lies beside this program in the sandbox
     from evaluator.referee.fork_server import imports
     from evaluator.referee.runner.platforms.cpu.imports import CpuImports
@@ -119,6 +140,7 @@ def main() -> None:
     from evaluator.referee.pool import runner_pool
     from evaluator.referee.runner.platforms.cpu.platform import CpuRunner
     from evaluator.referee.runner.platforms.on_gpu import calls
+    from evaluator.referee.runner.platforms.on_gpu.profiling import launches
     from evaluator.referee.sanitize import plain
 
     class Stand(CpuRunner):
@@ -127,6 +149,7 @@ def main() -> None:
             return {**super().commands(runner), **device.commands(), "kernels": lambda _: {"kernels": [["own", 1.0]]}}
 
     setattr(server, "load_imports", stand_in)  # noqa: B010
+    setattr(launches, "observe", lambda call, file: [call(), LAUNCHES][1])  # noqa: B010
     setattr(server, "load_runner_platform", lambda name: Stand())  # noqa: B010
     for module in (clock, platform, calls):
         setattr(module, "on_device", lambda row: True)  # noqa: B010
@@ -138,7 +161,7 @@ def main() -> None:
     procfs.sleep_exactly()
     request = runner_pool.Request.from_json({"platform": "cuda@stand-in", **asked})
     pool = runner_pool.RunnerPool(request, servers[0][1], servers[1][1], scratch=os.environ["TMPDIR"])
-    result = Evaluation(pool).run()
+    result = Evaluation(pool).run() if mode == "evaluate" else gpu.profile(pool)
     for pid, connection in servers:
         connection.close()
         os.kill(pid, 9)
