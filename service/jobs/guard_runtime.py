@@ -417,6 +417,10 @@ def _guard_method(guard: _Guard, cls: _guard_Any, name: str) -> None:
     """Have calls of a method of `ModelNew` looked at first."""
     plain = _guard_inspect.getattr_static(cls, name)
     bind = getattr(type(plain), "__get__", None)
+    if isinstance(
+        plain, _guard_types.FunctionType
+    ):  # torch.compile follows this, and in torch 2.11 not what `__get__` does
+        bind = lambda function, self, _: _guard_types.MethodType(function, self)  # noqa: E731
 
     def guarded(self: _guard_Any, *args: _guard_Any, **kwargs: _guard_Any) -> _guard_Any:
         function = self.__dict__.get("_guard_forward") if name == "forward" else None
