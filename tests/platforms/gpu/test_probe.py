@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu_probe as probe
-from benchmarks.gpu_inside.__main__ import QUESTIONS
+from benchmarks.gpu import probe
+from benchmarks.gpu.inside.__main__ import QUESTIONS
 from evaluator.platforms.gpu.driver import gpu_at
 from evaluator.referee_process import REFEREE
 from sandbox.base import Command, Limits
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 def test_without_a_gpu_nothing_is_asked_and_nothing_written() -> None:
     before = sorted((ROOT / "benchmarks" / "results").glob("gpu*"))
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu_probe"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "benchmarks.gpu.probe"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == probe.NO_GPU
     assert "nothing was asked, nothing was written" in done.stderr and not done.stdout
@@ -51,8 +51,8 @@ def test_an_answer_is_the_last_line_and_its_absence_is_told() -> None:
 def test_a_question_runs_in_the_sandbox_with_the_referee_beside_it(
     process_sandbox: ProcessSandbox, tmp_path: Path
 ) -> None:
-    package = tmp_path / "gpu_inside"
-    shutil.copytree(ROOT / "benchmarks" / "gpu_inside", package)
+    package = tmp_path / "inside"
+    shutil.copytree(ROOT / "benchmarks" / "gpu" / "inside", package)
     shutil.copytree(REFEREE, package / "referee")
     done = process_sandbox.run(Command(package, args=("tools", "cpu"), limits=Limits(wall_s=60.0)))
     assert done.exit_code == 0, done.stderr.decode()[-2000:]

@@ -1,8 +1,8 @@
-"""Asks this host's GPU what no documentation says: `python -m benchmarks.gpu_probe` writes results/gpu_probe.json.
+"""Asks this host's GPU what no documentation says: `python -m benchmarks.gpu.probe` writes results/gpu_probe.json.
 
 It needs torch and the standard library. Without a GPU it says so, writes nothing and ends with status 3. Each question
 has a process and a time limit of its own, and the file is written anew after each answer. Most are asked by
-`benchmarks/gpu_inside` in the process sandbox, with the referee's own classes and a runner's user.
+`benchmarks/gpu/inside` in the process sandbox, with the referee's own classes and a runner's user.
 """
 
 import argparse
@@ -25,9 +25,9 @@ from evaluator.referee_process import REFEREE
 from sandbox.base import Command, Limits
 from sandbox.process.sandbox import ProcessSandbox
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 NO_GPU = 3  # exit status
-_INSIDE = Path(__file__).parent / "gpu_inside"
+_INSIDE = Path(__file__).parent / "inside"
 _UID = 20001
 _TINY = """
 #include <cstdio>
@@ -127,7 +127,7 @@ def profilers(device: int) -> dict[str, Any]:
 
 
 def inside(name: str) -> Callable[[int], dict[str, Any]]:
-    """Have `gpu_inside` answer in the process sandbox."""
+    """Have `inside` answer in the process sandbox."""
 
     def ask(device: int) -> dict[str, Any]:
         platform, start = load_platform("triton", device), time.perf_counter()
@@ -188,7 +188,7 @@ def found(device: int) -> Gpu:
 def answered(question: Question, device: int) -> dict[str, Any]:
     """The answer of a process of its own, and the seconds that it took."""
     start = time.perf_counter()
-    command = [sys.executable, "-m", "benchmarks.gpu_probe", "--device", str(device), "--ask", question.name]
+    command = [sys.executable, "-m", "benchmarks.gpu.probe", "--device", str(device), "--ask", question.name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=question.limit_s)
         answer = read(done.stdout, done.stderr)

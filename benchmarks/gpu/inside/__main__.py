@@ -1,4 +1,4 @@
-"""Run as `python3 -m gpu_inside QUESTION UUID` in a sandbox, with a copy of the referee beside it in `referee`.
+"""Run as `python3 -m inside QUESTION UUID` in a sandbox, with a copy of the referee beside it in `referee`.
 
 One JSON object goes to standard output. As the referee does, it imports torch and forks before it touches the GPU.
 """

@@ -1,1 +1,0 @@
-"""A program that asks a GPU from within the process sandbox, with the referee's parts; see `benchmarks.gpu_probe`."""
