@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..protocol.gpu_checks import gpu_of
 from ..runner.platforms.load import load_imports
 
 
@@ -86,27 +87,25 @@ def import_compiler(platform: str) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
         torch._inductor.codecache.torch_key()  # a hash over Inductor's files
         load_imports(platform).look_up_compiler()
-        with no_gpu():
-            # Too small a tensor for more than one thread, and no code is generated: no pool is started.
-            torch.compile(lambda x: x.relu() + 1, backend="aot_eager")(torch.ones(3))
-            # A module, a number that is read of a tensor, another shape: what dynamo builds for these is shared, too.
-            compiled = torch.compile(Warming(), backend="eager")
-            with torch.no_grad():
-                for rows in (1, 2):
-                    compiled(torch.ones(rows, 3))
-            torch._dynamo.reset()
+        if gpu_of(platform)[1]:
+            return  # a compilation asks the GPU, and one that sees none asks CUDA's runtime and switches guards off
+        # Too small a tensor for more than one thread, and no code is generated: no pool is started.
+        torch.compile(lambda x: x.relu() + 1, backend="aot_eager")(torch.ones(3))
+        # A module, a number that is read of a tensor, another shape: what dynamo builds for these is shared, too.
+        compiled = torch.compile(Warming(), backend="eager")
+        with torch.no_grad():
+            for rows in (1, 2):
+                compiled(torch.ones(rows, 3))
+        torch._dynamo.reset()
 
 
 @contextlib.contextmanager
 def no_gpu() -> Iterator[None]:
     """Have torch see no GPU within the block.
 
-    Where there is one, torch.compile asks it for the state of its generator and for its properties. That makes a
-    context of CUDA, which no process that is forked afterwards could use. torch's builder of extensions asks NVML
-    whether there is one when it is imported, and NVML keeps files open, which a fork closes behind its back.
+    torch's builder of extensions asks NVML whether there is one when it is imported, and NVML keeps files open, which a
+    fork closes behind its back.
     """
-    from torch.utils import _triton
-
     name = "CUDA_VISIBLE_DEVICES"
     before = os.environ.get(name)
     os.environ[name] = ""
@@ -116,8 +115,6 @@ def no_gpu() -> Iterator[None]:
         os.environ.pop(name)
         if before is not None:
             os.environ[name] = before
-        for answer in vars(_triton).values():  # what torch has noted down about the GPU: that there is none
-            getattr(answer, "cache_clear", lambda: None)()
 
 
 def start_fork_server(platform: str, *, compiler: bool = False) -> tuple[int, socket.socket]:

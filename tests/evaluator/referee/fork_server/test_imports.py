@@ -4,18 +4,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[4]
 SCRIPT = """
 import json, os, sys
-os.environ["CUDA_VISIBLE_DEVICES"] = "GPU-a"
-import torch
-from torch.utils import _triton
 from evaluator.referee.fork_server import imports
 from evaluator.referee.runner.platforms.cpu.imports import CpuImports
+from evaluator.referee.runner.platforms.on_gpu.imports import OnGpuImports
 
-asked = []
-seen = []
+asked, seen = [], []
+part = sys.argv[1]
 
 
 def asking(name):
@@ -26,24 +25,52 @@ def asking(name):
     return ask
 
 
-# As torch with CUDA and NVML's check: whether there is a GPU is told by the environment, and nothing else is free.
-torch.cuda.is_available = lambda: bool(os.environ.get("CUDA_VISIBLE_DEVICES"))
-torch.cuda.device_count = lambda: int(torch.cuda.is_available())
-for name in ("_lazy_init", "get_device_properties", "get_device_capability", "current_device"):
-    setattr(torch.cuda, name, asking(name))
-torch.cuda.random._lazy_init = torch.cuda._lazy_init
-CpuImports.look_up_compiler = lambda self: None
-CpuImports.before_torch = lambda self: None
-CpuImports.after_torch = lambda self: seen.append(torch.cuda.is_available())  # as torch's builder of extensions asks
-imports.import_torch("cpu")
-imports.import_compiler("cpu")
-cached = [name for name, each in vars(_triton).items() if hasattr(each, "cache_info") and each.cache_info().currsize]
-visible, there = os.environ["CUDA_VISIBLE_DEVICES"], "torch._inductor.compile_fx" in sys.modules
-print(json.dumps([asked, seen, cached, visible, there]))
+def after_torch(self):
+    seen.append(torch.cuda.is_available())  # as torch's builder of extensions asks when it is imported
+
+
+OnGpuImports.after_torch = CpuImports.after_torch = after_torch
+before = OnGpuImports.before_torch if "@" in part else CpuImports.before_torch
+
+
+def before_torch(self):
+    global torch
+    before(self)
+    import torch
+
+    # As torch with CUDA and NVML's check: whether there is a GPU is told by the environment, and nothing else is free.
+    torch.cuda.is_available = lambda: bool(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    torch.cuda.device_count = lambda: int(torch.cuda.is_available())
+    for name in ("_lazy_init", "get_device_properties", "get_device_capability", "current_device"):
+        setattr(torch.cuda, name, asking(name))
+    torch.cuda.random._lazy_init = torch.cuda._lazy_init
+    if "@" in part:
+        # It asks CUDA's runtime how many GPUs there are, and where none is seen it switches the guard of devices off.
+        torch._C._ensureCUDADeviceGuardSet = asking("_ensureCUDADeviceGuardSet")
+
+
+if "@" in part:
+    OnGpuImports.before_torch = before_torch
+else:
+    CpuImports.before_torch = before_torch
+imports.import_torch(part)
+imports.import_compiler(part)
+there = "torch._inductor.compile_fx" in sys.modules
+print(json.dumps([asked, seen, os.environ["CUDA_VISIBLE_DEVICES"], there]))
 """
 
 
-def test_importing_the_compiler_asks_no_gpu_and_keeps_no_answer_about_it() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=False)
+def found(part: str) -> list[Any]:
+    command = [sys.executable, "-c", SCRIPT, part]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == [[], [False], [], "GPU-a", True]
+    told: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def test_on_a_gpu_the_compiler_is_imported_and_asks_it_nothing() -> None:
+    assert found("cuda@GPU-a") == [[], [False], "GPU-a", True]
+
+
+def test_where_candidates_run_on_the_processor_torch_sees_no_gpu() -> None:
+    assert found("cpu") == [[], [False], "", True]

@@ -23,6 +23,8 @@ class CpuImports:
         # call of 2 ms took 6 or 30.
         os.environ["OMP_PROC_BIND"] = "true"
         os.environ["OMP_PLACES"] = "cores"
+        # Nothing computes on a GPU here. Where torch sees one, torch.compile asks it, which fails in a forked process.
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
         if not compiler_folder.READY.exists():
             # Building a precompiled header takes longer than the one or two kernels of a task.
             os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
