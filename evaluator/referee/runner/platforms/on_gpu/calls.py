@@ -117,7 +117,10 @@ class DeviceCalls:
 
         self._move()
         inputs = self._runner.decoded(message["tree"])
-        with torch.no_grad(), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        with (
+            torch.no_grad(),
+            profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen,
+        ):
             self._runner.model(*inputs)
             self._memory.wait()
         on_gpu = [each for each in seen.key_averages() if each.device_type == DeviceType.CUDA]

@@ -21,7 +21,7 @@ def observe(call: Callable[[], object], file: Path) -> list[list[Any]]:
     """
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
         call()
     seen.export_chrome_trace(str(file))
     try:
