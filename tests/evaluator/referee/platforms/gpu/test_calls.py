@@ -59,7 +59,11 @@ class Handle:
         self.stopped: list[int] = []
         self.asked: list[str] = []
 
-    def exchange(self, message: Any, timeout_s: float, meanwhile: Any = None) -> tuple[Any, TimedReply]:
+    def exchange(
+        self, message: Any, timeout_s: float, meanwhile: Any = None, *, before: Any = None
+    ) -> tuple[Any, TimedReply]:
+        if before is not None:
+            before()
         began = time.perf_counter()
         body = message if isinstance(message, bytes) else framing.encoded(message)
         self.asked.append("" if isinstance(message, bytes) else message["op"])
@@ -418,7 +422,9 @@ def test_a_forged_address_of_the_inputs_is_refused(bench: Bench, monkeypatch: py
     bench.attach(inputs_of(X))
     exchange = bench.handle.exchange
     monkeypatch.setattr(
-        bench.handle, "exchange", lambda *given: ({**exchange(*given)[0], "inputs_at": -1}, exchange_time())
+        bench.handle,
+        "exchange",
+        lambda *given, **more: ({**exchange(*given, **more)[0], "inputs_at": -1}, exchange_time()),
     )
     with pytest.raises(RunnerFailed, match="no address"):
         bench.call(inputs_of(X))
