@@ -213,8 +213,9 @@ class Clock:
             RunnerFailed: the runner died, failed, or took too long; or the device has not so much memory.
         """
         needed = needed_bytes(rows)
+        is_other = buffer.outputs.room(needed)
         self.output_bytes = max(self.output_bytes, needed)
-        if buffer.outputs.room(needed):
+        if is_other:
             hand_over(handle, buffer, rows, timeout_s, is_other=True)
 
 
