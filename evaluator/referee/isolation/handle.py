@@ -265,7 +265,12 @@ class RunnerHandle:
             self.input_buffer.close()
         return gone
 
-    def _turn(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> TimedReply:
+    def _turn(
+        self,
+        timeout_s: float,
+        meanwhile: Callable[[], None] | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> TimedReply:
         """Continue the runner until its whole answer has arrived and all its processes have been seen to stop.
 
         Raises:
@@ -275,8 +280,12 @@ class RunnerHandle:
         known = self.stopped
         kills = self._shared.kills.count()
         deadline = time.monotonic() + timeout_s
+        # Looking at every thread takes longer than anything else here. Behind `before` their clocks are enough.
+        seen_stopped = before is not None and all(map(procfs.is_stopped, known))
+        if before is not None:
+            before()
         account.begin_turn(known, whole_sandbox=whole_sandbox)
-        if not (self._stood_still() and all(map(procfs.is_stopped, known))):
+        if not (self._stood_still() and (seen_stopped or all(map(procfs.is_stopped, known)))):
             self._refuse_to_begin()
         start = time.perf_counter()
         procfs.thaw(known)
@@ -602,7 +611,12 @@ class RunnerHandle:
         return at(self.pid)
 
     def exchange(
-        self, message: framing.Message | bytes, timeout_s: float, meanwhile: Callable[[], None] | None = None
+        self,
+        message: framing.Message | bytes,
+        timeout_s: float,
+        meanwhile: Callable[[], None] | None = None,
+        *,
+        before: Callable[[], None] | None = None,
     ) -> tuple[framing.Message, TimedReply]:
         """Send a message, continue the runner until it has answered, and stop it.
 
@@ -610,6 +624,7 @@ class RunnerHandle:
             message: the message, or its body.
             timeout_s: the most that the answer may take.
             meanwhile: is called once the runner runs.
+            before: is called as late before the runner is continued as can be.
 
         Returns:
             The answer, and the turn with its times.
@@ -621,14 +636,14 @@ class RunnerHandle:
         if len(body) <= _UNREAD_BYTES:
             # The runner is stopped and reads this later: one wake-up less than sending to a running process.
             self._send(body, timeout_s)
-            return self._answer(timeout_s, meanwhile)
+            return self._answer(timeout_s, meanwhile, before)
 
         def send_then() -> None:
             self._send(body, timeout_s)
             if meanwhile is not None:
                 meanwhile()
 
-        return self._answer(timeout_s, send_then)
+        return self._answer(timeout_s, send_then, before)
 
     def _send(self, body: bytes, timeout_s: float) -> None:
         self._sock.settimeout(timeout_s)
@@ -640,9 +655,12 @@ class RunnerHandle:
             raise self._death() from None
 
     def _answer(
-        self, timeout_s: float, meanwhile: Callable[[], None] | None = None
+        self,
+        timeout_s: float,
+        meanwhile: Callable[[], None] | None = None,
+        before: Callable[[], None] | None = None,
     ) -> tuple[framing.Message, TimedReply]:
-        turn = self._turn(timeout_s, meanwhile)
+        turn = self._turn(timeout_s, meanwhile, before)
         try:
             binary = turn.body.startswith(call_messages.MARK)
             reply = call_messages.unpack(turn.body) if binary else framing.parse(turn.body)

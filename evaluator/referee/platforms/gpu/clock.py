@@ -10,8 +10,9 @@ the same for all variants.
 
 A stopped process cannot launch, but what it has queued before may start by itself: a kernel that watches the memory of
 inputs, or a stream that waits for a word there to change. So the device must be idle behind the runner's last turn
-before the clock, and inputs are uncovered as late as possible: copied on the device out of memory of the referee's own.
-From then on the device's time counts, less what uncovering and flushing take where nobody disturbs them.
+before the clock, and inputs are uncovered as late as possible: copied on the device out of memory of the referee's own,
+when all that is looked at before the runner is continued has been seen. From then on the device's time counts, less
+what uncovering and flushing take where nobody disturbs them.
 """
 
 import time
@@ -156,16 +157,21 @@ class Clock:
         self.driver.wait()
         if see_idle is not None:
             see_idle()
-        visible = time.perf_counter()
-        buffer.uncover(placed, request.contents)
-        self.flush()
-        if request.before is not None:
-            request.before()
-        first = self.driver.mark()
-        self.driver.wait()
-        marked = time.perf_counter()
+        first, visible, marked = 0, 0.0, 0.0
+
+        def uncover() -> None:
+            nonlocal first, visible, marked
+            visible = time.perf_counter()
+            buffer.uncover(placed, request.contents)
+            self.flush()
+            if request.before is not None:
+                request.before()
+            first = self.driver.mark()
+            self.driver.wait()
+            marked = time.perf_counter()
+
+        reply, turn = handle.exchange(go, left_s, request.meanwhile, before=uncover)
         excess_s = self.uncovering.excess_s(sum(content.numel() for content in request.contents), marked - visible)
-        reply, turn = handle.exchange(go, left_s, request.meanwhile)
         buffer.opened_at = _address(reply.get("inputs_at"))
         outputs = handle.tree_of(reply.get("tree"))
         after = handle.tree_of(reply.get("state")) if request.state else None
@@ -207,8 +213,9 @@ class Clock:
             RunnerFailed: the runner died, failed, or took too long; or the device has not so much memory.
         """
         needed = needed_bytes(rows)
+        is_other = buffer.outputs.room(needed)
         self.output_bytes = max(self.output_bytes, needed)
-        if buffer.outputs.room(needed):
+        if is_other:
             hand_over(handle, buffer, rows, timeout_s, is_other=True)
 
 

@@ -8,6 +8,7 @@ in its own process, compares them with what lies in the slot after each call, an
 The referee may give memory back that a process has open: the device keeps it for that process until its end.
 """
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,13 +41,20 @@ class Outputs:
 
         Returns:
             Whether the memory is another than before, so that the runner must open it.
+
+        Raises:
+            RunnerFailed: the device has not so much; there is no room at all then.
         """
         if nbytes == 0 or (self.shared is not None and nbytes <= self.shared.nbytes):
             return False
         self.give_back()
-        self.shared = fresh(self.driver, nbytes)
-        self.fd = self.driver.export(self.shared)
-        self.snapshot = self.driver.allocate(nbytes)
+        try:
+            self.shared = fresh(self.driver, nbytes)
+            self.fd = self.driver.export(self.shared)
+            self.snapshot = self.driver.allocate(nbytes)
+        except BaseException:
+            self.give_back()
+            raise
         self.used = self.shared.nbytes
         return True
 
@@ -132,11 +140,17 @@ class DeviceInputBuffer:
         self.slots = slots
         self._next = 0
         self.opened_at = 0  # where the runner says that it has opened the slots
-        self._memory = fresh(driver, self.slot_bytes * slots)
-        self._fd = driver.export(self._memory)
-        self._staged = driver.allocate(self.slot_bytes)  # never exported
-        self.outputs = Outputs(driver)
-        self.outputs.room(output_bytes)
+        with contextlib.ExitStack() as held:
+            self._memory = fresh(driver, self.slot_bytes * slots)
+            held.callback(driver.free, self._memory)
+            self._fd = driver.export(self._memory)
+            held.callback(os.close, self._fd)
+            self._staged = driver.allocate(self.slot_bytes)  # never exported
+            held.callback(driver.free, self._staged)
+            self.outputs = Outputs(driver)
+            held.callback(self.outputs.give_back)
+            self.outputs.room(output_bytes)
+            self._held = held.pop_all()
 
     @property
     def nbytes(self) -> int:
@@ -209,10 +223,7 @@ class DeviceInputBuffer:
 
     def close(self) -> None:
         """See `base.InputBuffer`."""
-        os.close(self._fd)
-        self.outputs.give_back()
-        self._driver.free(self._memory)
-        self._driver.free(self._staged)
+        self._held.close()
 
     def _address(self, row: TensorRow, nbytes: int) -> int:
         assert row.place >= 0 and row.place + nbytes <= self._memory.nbytes

@@ -466,6 +466,39 @@ def test_what_went_on_before_its_turn_is_not_let_go(start: Callable[[str], int],
     os.close(handle._pidfd)
 
 
+def test_what_went_on_while_the_referee_got_ready_for_its_turn_is_not_let_go(start: Callable[[str], int]) -> None:
+    handle = stopped_runner(pid := start(SPIN))
+
+    def before() -> None:
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.1)
+        os.kill(pid, signal.SIGSTOP)
+        assert procfs.wait_stopped([pid], timeout_s=20.0)
+
+    with pytest.raises(RunnerFailed, match="went on before it was their turn"):
+        handle._turn(1.0, before=before)
+    os.close(handle._pidfd)
+
+
+def test_nothing_is_looked_at_between_what_comes_before_a_turn_and_its_beginning(
+    start: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = stopped_runner(start(SPIN))
+    done: list[str] = []
+    is_stopped = procfs.is_stopped
+    monkeypatch.setattr(procfs, "is_stopped", lambda pid: [done.append("looked"), is_stopped(pid)][1])
+    monkeypatch.setattr(procfs, "thaw", lambda pids: done.append("continued"))
+    monkeypatch.setattr(handle, "_await", lambda *_: _over())
+    with pytest.raises(KeyError, match="over"):
+        handle._turn(1.0, before=lambda: done.append("ready"))
+    assert done == ["looked", "ready", "continued"]
+    os.close(handle._pidfd)
+
+
+def _over() -> bytes:
+    raise KeyError("over")
+
+
 TOUCHES: dict[str, Callable[[RunnerHandle], object]] = {
     "its memory is read": lambda handle: handle.read(ROW),
     "its memory is written to": lambda handle: handle.flip(ROW, [1]),

@@ -283,7 +283,7 @@ def reason(*, log: str, errors: str, status: object, timeout_s: float) -> str:
         return f"Nsight Compute did not end within {timeout_s:.0f} s"
     if _REFUSED in log or _REFUSED in errors:
         return _PERMISSION
-    if said := re.search(r"^==ERROR== *(.{1,400})$", log, re.MULTILINE):
+    if said := re.search(r"^==ERROR==(.{1,400})", log, re.MULTILINE):
         return f"Nsight Compute: {text(said[1], 240)}"
     if "No kernels were profiled" in log:
         return "Nsight Compute saw no kernel in the call"

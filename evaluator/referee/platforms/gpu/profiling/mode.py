@@ -18,7 +18,7 @@ from ....pool.candidate_builder import Builder
 from ....pool.runner_pool import RunnerPool, progress
 from ....protocol.framing import Message
 from ....protocol.tensors import Tree, bytes_needed
-from ....protocol.untrusted import text
+from ....protocol.untrusted import number, text
 from ..driver import DriverError
 from . import counters, kernels, sanitizer
 
@@ -161,7 +161,7 @@ def _counters(watched: _Watched, keep: Callable[[], None], observed: _Observed) 
     known: set[str] = set()
     for name in counters.COLLECTIONS:
         reply = watched.run("ncu", counters.query(name), call=False, timeout_s=_LISTING_S, lines=list(counters.WORDS))
-        if reply.get("status") == 0 and int(reply.get("lines") or 0) >= _COLLECTED:
+        if reply.get("status") == 0 and number(reply.get("lines", 0)) >= _COLLECTED:
             listed.append(name)
             known |= counters.listed_names(str(reply["log"]))
     chosen = counters.choose(known, listed=listed)

@@ -59,7 +59,11 @@ class Handle:
         self.stopped: list[int] = []
         self.asked: list[str] = []
 
-    def exchange(self, message: Any, timeout_s: float, meanwhile: Any = None) -> tuple[Any, TimedReply]:
+    def exchange(
+        self, message: Any, timeout_s: float, meanwhile: Any = None, *, before: Any = None
+    ) -> tuple[Any, TimedReply]:
+        if before is not None:
+            before()
         began = time.perf_counter()
         body = message if isinstance(message, bytes) else framing.encoded(message)
         self.asked.append("" if isinstance(message, bytes) else message["op"])
@@ -413,12 +417,39 @@ def test_too_little_memory_on_the_device_is_the_runners_failure_and_told_as_such
     assert failed.value.kind == "out_of_memory"
 
 
+@pytest.mark.parametrize("granules", range(1, 9))
+def test_a_buffer_that_could_not_be_made_holds_nothing(bench: Bench, granules: int) -> None:
+    held, fds = set(bench.driver.memory), set(Path("/proc/self/fd").iterdir())
+    bench.clock.output_bytes = 2 * GRANULE
+    bench.driver.room = (len(held) + granules) * GRANULE
+    if granules < 8:  # 2 of slots, 2 of what is staged, and 2 each of outputs and their snapshot
+        with pytest.raises(RunnerFailed, match="device's memory"):
+            bench.platform.input_buffer(2 * GRANULE, 1)
+    else:
+        bench.platform.input_buffer(2 * GRANULE, 1).close()
+    assert set(bench.driver.memory) == held and set(Path("/proc/self/fd").iterdir()) == fds
+
+
+def test_outputs_that_the_device_has_no_room_for_make_no_later_buffer_larger(bench: Bench) -> None:
+    model(bench, lambda x: x.new_empty(64 << 18))
+    inputs = inputs_of(X)
+    bench.attach(inputs)
+    bench.driver.room = 32 << 20
+    with pytest.raises(RunnerFailed, match="device's memory"):
+        bench.call(inputs)
+    bench.buffer.close()
+    bench.attach(inputs)
+    assert bench.buffer.outputs.shared is None
+
+
 def test_a_forged_address_of_the_inputs_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     model(bench, lambda x: x.clone())
     bench.attach(inputs_of(X))
     exchange = bench.handle.exchange
     monkeypatch.setattr(
-        bench.handle, "exchange", lambda *given: ({**exchange(*given)[0], "inputs_at": -1}, exchange_time())
+        bench.handle,
+        "exchange",
+        lambda *given, **more: ({**exchange(*given, **more)[0], "inputs_at": -1}, exchange_time()),
     )
     with pytest.raises(RunnerFailed, match="no address"):
         bench.call(inputs_of(X))

@@ -2,6 +2,8 @@
 
 import csv
 import io
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.platforms.gpu.profile_text import profile_text
-from evaluator.referee.platforms.gpu.profiling import counters, kernels, sanitizer
+from evaluator.referee.platforms.gpu.profiling import counters, kernels, mode, sanitizer
 from evaluator.referee.platforms.gpu.profiling.counters import METRICS, TIME, Chosen
 
 WARPS = "sm__warps_active.avg.pct_of_peak_sustained_active"
@@ -180,6 +182,20 @@ def test_a_name_that_the_run_does_not_find_is_left_out_of_the_next_one() -> None
 def test_why_there_is_no_table(told: dict[str, Any], said: str) -> None:
     reason = counters.reason(**{"errors": "", **told}, timeout_s=30.0)
     assert said in reason and reason.isprintable() and len(reason) < 500
+
+
+def test_a_flood_of_spaces_takes_no_time() -> None:
+    start = time.perf_counter()
+    counters.reason(log="==ERROR==" + " " * (1 << 20) + "x" * 500, errors="", status=1, timeout_s=1.0)
+    assert time.perf_counter() - start < 1.0
+
+
+@pytest.mark.parametrize("lines", [float("inf"), float("nan"), 1 << 80, "many", [], None, True, -1, 30])
+def test_a_forged_number_of_lines_is_an_error_of_form_and_no_other(lines: Any) -> None:
+    reply = {"found": True, "status": 0, "log": "Version 1", "errors": "", "lines": lines}
+    watched: Any = SimpleNamespace(run=lambda *_, **__: reply, left_s=lambda: 1.0)
+    with pytest.raises(ValueError, match=r"told no table|no number|out of range"):
+        mode._counters(watched, lambda: None, mode._Observed(("counters",)))
 
 
 def test_the_version_is_told() -> None:
