@@ -39,6 +39,9 @@ AGREE_SHARE = 0.01
 DISAGREEMENTS = 3
 """So many calls in which they differ by more may come of a host that was busy for a moment."""
 
+DISAGREEING = 0.02
+"""And so may this share of the calls."""
+
 IDLE_S = 0.0005
 """Filling a few bytes takes longer than this only if the device does something else."""
 
@@ -46,7 +49,10 @@ IDLE_TRIES = 20
 """So many times it is looked whether the device is idle, a millisecond apart."""
 
 UNCOVER_SLACK_S = 0.00002
-"""Uncovering inputs may take so much longer than ever before without being charged: what a wait differs by."""
+"""By so much longer than ever before may the device take to uncover inputs without being charged."""
+
+UNCOVER_SLACK_SHARE = 0.02
+"""Or by this share of the least: what its clock's rate differs by."""
 
 _PROBES = 3
 _APART_S = 0.0002  # between probes, so that each waits anew for the turn of another context
@@ -71,7 +77,7 @@ class Agreement:
         self.worst_s = max(self.worst_s, off_s)
         if off_s > AGREE_S + AGREE_SHARE * max(host_s, device_s):
             self.disagreed += 1
-            if self.disagreed > DISAGREEMENTS:
+            if self.disagreed > max(DISAGREEMENTS, DISAGREEING * self.calls):
                 raise Finding(
                     "sandbox_error",
                     f"in {self.disagreed} of {self.calls} calls the host's clock and the GPU's differed by more than "
@@ -96,18 +102,28 @@ class Flush:
 
 @dataclass
 class Uncovering:
-    """What it takes to uncover inputs and flush caches where nobody disturbs it: the least seen, by bytes of inputs.
+    """What the device takes to uncover inputs and flush caches if nobody disturbs it: the least seen, by their sizes.
 
-    No runner can make the least smaller than the device allows, and work that starts meanwhile makes others larger.
+    No runner can make the least smaller than the device allows, and work that starts meanwhile makes others larger. It
+    is the device's own time, for the host's differs by what waking up takes.
+
+    Attributes:
+        least_s: by the sizes of the inputs in bytes.
+        calls: how many there were.
+        charged: to how many of them something was charged.
     """
 
-    least_s: dict[int, float] = field(default_factory=dict)
+    least_s: dict[tuple[int, ...], float] = field(default_factory=dict)
+    calls: int = 0
+    charged: int = 0
 
-    def excess_s(self, nbytes: int, seconds: float) -> float:
+    def excess_s(self, sizes: tuple[int, ...], seconds: float) -> float:
         """What is charged to the call that follows."""
-        least_s = self.least_s[nbytes] = min(seconds, self.least_s.get(nbytes, seconds))
+        least_s = self.least_s[sizes] = min(seconds, self.least_s.get(sizes, seconds))
         excess_s = seconds - least_s
-        return excess_s if excess_s > UNCOVER_SLACK_S else 0.0
+        is_charged = excess_s > max(UNCOVER_SLACK_S, UNCOVER_SLACK_SHARE * least_s)
+        self.calls, self.charged = self.calls + 1, self.charged + is_charged
+        return excess_s if is_charged else 0.0
 
 
 @dataclass
@@ -157,11 +173,11 @@ class Clock:
         self.driver.wait()
         if see_idle is not None:
             see_idle()
-        first, visible, marked = 0, 0.0, 0.0
+        visible, first, marked = 0, 0, 0.0
 
         def uncover() -> None:
-            nonlocal first, visible, marked
-            visible = time.perf_counter()
+            nonlocal visible, first, marked
+            visible = self.driver.mark()
             buffer.uncover(placed, request.contents)
             self.flush()
             if request.before is not None:
@@ -171,7 +187,6 @@ class Clock:
             marked = time.perf_counter()
 
         reply, turn = handle.exchange(go, left_s, request.meanwhile, before=uncover)
-        excess_s = self.uncovering.excess_s(sum(content.numel() for content in request.contents), marked - visible)
         buffer.opened_at = _address(reply.get("inputs_at"))
         outputs = handle.tree_of(reply.get("tree"))
         after = handle.tree_of(reply.get("state")) if request.state else None
@@ -181,7 +196,8 @@ class Clock:
         second = self.driver.mark()
         self.driver.wait()
         ended = time.perf_counter()
-        device_s = self.driver.between_s(first, second)
+        device_s, uncovering_s = self.driver.between_s(first, second), self.driver.between_s(visible, first)
+        excess_s = self.uncovering.excess_s(tuple(content.numel() for content in request.contents), uncovering_s)
         if see_idle is not None:
             self.agreement.add(ended - marked, device_s)
         used_ns = procfs.cpu_time_ns(handle.pid) - used_ns

@@ -215,11 +215,15 @@ class GpuPlatform:
         return False
 
     def usage_facts(self, *, disturbances: float, calls: int, cpu_s: float, timed_s: float) -> dict[str, Any]:
-        """By how much the clocks differed at most, and the share of a processor that a call kept busy."""
-        agreement = self._gpu[1].agreement
+        """By how much the clocks differed at most, how many calls were charged for what came before them, and the share
+        of a processor that a call kept busy.
+        """
+        clock = self._gpu[1]
+        agreement = clock.agreement
         return {
             "clocks_differ_us": round(agreement.worst_s * 1e6, 1),
             "clocks_disagreed": agreement.disagreed,
+            "uncovering_charged": f"{clock.uncovering.charged} of {clock.uncovering.calls}",
             "host_busy": round(cpu_s / max(1e-9, timed_s), 2),
         }
 

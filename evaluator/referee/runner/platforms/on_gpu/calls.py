@@ -29,7 +29,7 @@ class DeviceCalls:
 
     def __init__(self, runner: "Runner", memory: Memory) -> None:
         self._runner, self._memory = runner, memory
-        self._inputs = 0  # where the slots are opened
+        self._inputs = self._outputs = 0  # where the slots, and the memory for outputs, are opened
         self._room = torch.empty(0, dtype=torch.uint8)  # the memory for outputs, as this process sees it
         self._moved: Any = None  # the model that has been moved to the device
         self._profiler = Profiler(runner.decoded, self._model, memory)
@@ -56,7 +56,9 @@ class DeviceCalls:
 
     def attach(self, message: Message) -> Message:
         """Open the memory of inputs, and that for outputs where there is some already."""
+        before = self._inputs
         self._inputs, *outputs = self._opened(message["sizes"])
+        self._memory.close(before)
         self._take_outputs(outputs, message["sizes"][1:])
         self._runner.tensor_at = self._input
         return {}
@@ -152,6 +154,8 @@ class DeviceCalls:
     def _take_outputs(self, addresses: list[int], sizes: list[int]) -> None:
         for address, size in zip(addresses, sizes, strict=True):
             self._room = self._memory.at(address, size)
+            self._memory.close(self._outputs)
+            self._outputs = address
 
     def _move(self) -> None:
         """Have the model on the device, once it has been made and varied on the host."""

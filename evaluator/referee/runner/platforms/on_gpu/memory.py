@@ -1,6 +1,8 @@
 """Memory of the referee's on the GPU, opened in a runner and seen as tensors of torch."""
 
 import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -20,7 +22,11 @@ class Memory(Protocol):
         ...
 
     def open(self, fd: int, nbytes: int) -> int:
-        """The address at which memory of the referee's is opened here. It is never closed; the descriptor may be."""
+        """The address at which memory of the referee's is opened here. The descriptor may be closed then."""
+        ...
+
+    def close(self, address: int) -> None:
+        """Close what was opened at an address, once no tensor lies there any more."""
         ...
 
     def at(self, address: int, nbytes: int) -> torch.Tensor:
@@ -35,13 +41,29 @@ class Memory(Protocol):
 class _Bytes:
     """What torch takes for an array on a GPU (https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html)."""
 
-    def __init__(self, address: int, nbytes: int) -> None:
+    def __init__(self, address: int, nbytes: int, region: "_Region | None") -> None:
+        self._region = region  # torch holds this object for as long as a tensor lies there
         self.__cuda_array_interface__ = {
             "shape": (nbytes,),
             "typestr": "|u1",
             "data": (address, False),
             "version": 2,
         }
+
+
+@dataclass
+class _Region:
+    """Memory of the referee's that is open here, until nobody holds this object."""
+
+    address: int
+    nbytes: int
+    call: Callable[..., None]
+
+    def __del__(self) -> None:
+        """Give back the addresses, and with them the memory, if the referee has given it back, too."""
+        torch.cuda.synchronize()
+        for name in ("cuMemUnmap", "cuMemAddressFree"):
+            self.call(name, ctypes.c_ulonglong(self.address), ctypes.c_size_t(self.nbytes))
 
 
 class CudaMemory:
@@ -51,6 +73,7 @@ class CudaMemory:
 
     def __init__(self) -> None:
         self._library: ctypes.CDLL | None = None
+        self._regions: dict[int, _Region] = {}  # those that are not closed, by their addresses
 
     def open(self, fd: int, nbytes: int) -> int:
         """See `Memory`.
@@ -65,13 +88,19 @@ class CudaMemory:
         self._call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(fd), kind)
         address = mapped(self._call, handle, nbytes)
         self._call("cuMemRelease", handle)  # what is mapped stays
+        self._regions[address] = _Region(address, nbytes, self._call)
         return address
+
+    def close(self, address: int) -> None:
+        """See `Memory`."""
+        self._regions.pop(address, None)
 
     def at(self, address: int, nbytes: int) -> torch.Tensor:
         """See `Memory`."""
         if not nbytes:
             return torch.empty(0, dtype=torch.uint8, device=self.device)
-        return torch.as_tensor(_Bytes(address, nbytes), device=self.device)
+        inside = (each for each in self._regions.values() if each.address <= address < each.address + each.nbytes)
+        return torch.as_tensor(_Bytes(address, nbytes, next(inside, None)), device=self.device)
 
     def wait(self) -> None:
         """See `Memory`."""
@@ -80,7 +109,7 @@ class CudaMemory:
     def _call(self, name: str, *arguments: Any) -> None:
         status = int(getattr(self._library, name)(*arguments))
         if status:
-            raise RuntimeError(f"the referee's memory cannot be opened: {name}: status {status}")
+            raise RuntimeError(f"the referee's memory cannot be opened or closed: {name}: status {status}")
 
 
 def view_at(memory: Memory, base: int, row: TensorRow) -> torch.Tensor:

@@ -91,11 +91,17 @@ class HostMemory:
     driver: HostDriver
     device: str = "cpu"
     waits: int = 0
+    opened: list[int] = field(default_factory=list)
 
     def open(self, fd: int, nbytes: int) -> int:
         address = int.from_bytes(os.pread(fd, 8, 0), "big")
         assert len(self.driver.memory[address]) == nbytes
+        self.opened.append(address)
         return address
+
+    def close(self, address: int) -> None:
+        if address:
+            self.opened.remove(address)
 
     def at(self, address: int, nbytes: int) -> torch.Tensor:
         if not nbytes:

@@ -23,7 +23,14 @@ from evaluator.referee.isolation.calls import Call, CallRequest, InputSet, tenso
 from evaluator.referee.isolation.handle import RunnerHandle, TimedReply
 from evaluator.referee.platforms.gpu import clock as clock_module
 from evaluator.referee.platforms.gpu import platform as platform_module
-from evaluator.referee.platforms.gpu.clock import UNCOVER_SLACK_S, Agreement, Clock, Flush, Uncovering
+from evaluator.referee.platforms.gpu.clock import (
+    UNCOVER_SLACK_S,
+    UNCOVER_SLACK_SHARE,
+    Agreement,
+    Clock,
+    Flush,
+    Uncovering,
+)
 from evaluator.referee.platforms.gpu.driver import GRANULE
 from evaluator.referee.platforms.gpu.memory import POISON, DeviceInputBuffer
 from evaluator.referee.platforms.gpu.platform import GpuPlatform
@@ -299,12 +306,16 @@ def test_work_that_starts_when_inputs_are_uncovered_is_on_the_clock(bench: Bench
 
 def test_what_uncovering_takes_at_least_is_not_charged() -> None:
     uncovering = Uncovering()
-    assert uncovering.excess_s(4096, 0.001) == 0.0
-    assert uncovering.excess_s(4096, 0.001 + 0.9 * UNCOVER_SLACK_S) == 0.0
-    assert uncovering.excess_s(4096, 0.003) == pytest.approx(0.002)
-    assert uncovering.excess_s(4096, 0.0005) == 0.0
-    assert uncovering.excess_s(4096, 0.001) == pytest.approx(0.0005)
-    assert uncovering.excess_s(8192, 0.01) == 0.0  # other inputs
+    assert uncovering.excess_s((4096,), 0.0005) == 0.0
+    assert uncovering.excess_s((4096,), 0.0005 + 0.9 * UNCOVER_SLACK_S) == 0.0
+    assert uncovering.excess_s((4096,), 0.0025) == pytest.approx(0.002)
+    assert uncovering.excess_s((4096,), 0.0002) == 0.0
+    assert uncovering.excess_s((4096,), 0.0005) == pytest.approx(0.0003)
+    assert uncovering.excess_s((2048, 2048), 0.01) == 0.0  # other inputs
+    assert (uncovering.calls, uncovering.charged) == (6, 2)
+    assert uncovering.excess_s((1 << 30,), 0.01) == 0.0
+    assert uncovering.excess_s((1 << 30,), 0.01 * (1 + 0.9 * UNCOVER_SLACK_SHARE)) == 0.0
+    assert uncovering.excess_s((1 << 30,), 0.0105) == pytest.approx(0.0005)
 
 
 def test_a_buffer_whose_tensors_are_misaligned_is_one_to_the_runner(bench: Bench) -> None:
@@ -542,6 +553,16 @@ def test_clocks_may_differ_by_what_a_mark_takes_and_by_a_hundredth() -> None:
     for _ in range(3):
         agreement.add(0.1, 0.09)
     with pytest.raises(Finding, match="in 4 of 8 calls"):
+        agreement.add(0.1, 0.2)
+
+
+def test_a_few_of_a_thousand_calls_in_which_the_host_was_busy_end_no_evaluation() -> None:
+    agreement = Agreement()
+    for _ in range(1000):
+        agreement.add(0.001, 0.001)
+    for _ in range(20):
+        agreement.add(0.1, 0.09)
+    with pytest.raises(Finding, match="in 21 of 1021 calls"):
         agreement.add(0.1, 0.2)
 
 

@@ -90,8 +90,37 @@ def test_memory_is_exported_opened_elsewhere_and_outlives_what_the_referee_has_o
     driver.free(allocation)
     assert ctypes.string_at(address, 3) == bytes((1, 2, 3))
     assert ctypes.CDLL(library).fake_live() == before
-    with pytest.raises(RuntimeError, match="cannot be opened: cuMemImportFromShareableHandle: status 1"):
+    with pytest.raises(RuntimeError, match="cannot be opened or closed: cuMemImportFromShareableHandle: status 1"):
         memory.open(fd, allocation.nbytes)
+
+
+def test_what_a_runner_has_opened_is_given_back_when_it_is_closed_and_no_tensor_lies_there(
+    driver: CudaDriver, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Any] = []
+    memory = CudaMemory()
+    monkeypatch.setattr(memory, "device", "cpu")  # torch has no CUDA here
+    monkeypatch.setattr(runner_memory, "_LIBRARY", library)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch, "as_tensor", lambda source, device: held.append(source))
+    before = ctypes.CDLL(library).fake_live()
+    allocation = driver.allocate(4096)
+    fd = driver.export(allocation)
+    address = memory.open(fd, allocation.nbytes)
+    os.close(fd)
+    driver.free(allocation)
+    memory.at(address + 256, 64)
+    memory.close(address)
+    assert ctypes.CDLL(library).fake_live() == before
+    assert _is_mapped(address)  # a tensor lies there
+    held.clear()
+    assert not _is_mapped(address)
+    memory.close(address)  # once more is no fault
+
+
+def _is_mapped(address: int) -> bool:
+    spans = (line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines())
+    return any(int(low, 16) <= address < int(high, 16) for low, high in spans)
 
 
 def test_structures_are_as_large_as_those_of_the_header_and_lie_as_there() -> None:
