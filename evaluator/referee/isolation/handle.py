@@ -270,6 +270,7 @@ class RunnerHandle:
         timeout_s: float,
         meanwhile: Callable[[], None] | None = None,
         before: Callable[[], None] | None = None,
+        answered: Callable[[], None] | None = None,
     ) -> TimedReply:
         """Continue the runner until its whole answer has arrived and all its processes have been seen to stop.
 
@@ -297,6 +298,8 @@ class RunnerHandle:
             self._shared.kills.note_turn(self.role, kills)
             raise
         answered_s = time.perf_counter() - start
+        if answered is not None:
+            answered()
         procfs.stop(known)
         # Stop the clock only after the whole answer has arrived and every process of the runner has been seen to stop.
         stopped = self._threads.wait_stopped()
@@ -617,6 +620,7 @@ class RunnerHandle:
         meanwhile: Callable[[], None] | None = None,
         *,
         before: Callable[[], None] | None = None,
+        answered: Callable[[], None] | None = None,
     ) -> tuple[framing.Message, TimedReply]:
         """Send a message, continue the runner until it has answered, and stop it.
 
@@ -625,6 +629,7 @@ class RunnerHandle:
             timeout_s: the most that the answer may take.
             meanwhile: is called once the runner runs.
             before: is called as late before the runner is continued as can be.
+            answered: is called once the answer has arrived, before the runner is stopped.
 
         Returns:
             The answer, and the turn with its times.
@@ -636,14 +641,14 @@ class RunnerHandle:
         if len(body) <= _UNREAD_BYTES:
             # The runner is stopped and reads this later: one wake-up less than sending to a running process.
             self._send(body, timeout_s)
-            return self._answer(timeout_s, meanwhile, before)
+            return self._answer(timeout_s, meanwhile, before, answered)
 
         def send_then() -> None:
             self._send(body, timeout_s)
             if meanwhile is not None:
                 meanwhile()
 
-        return self._answer(timeout_s, send_then, before)
+        return self._answer(timeout_s, send_then, before, answered)
 
     def _send(self, body: bytes, timeout_s: float) -> None:
         self._sock.settimeout(timeout_s)
@@ -659,8 +664,9 @@ class RunnerHandle:
         timeout_s: float,
         meanwhile: Callable[[], None] | None = None,
         before: Callable[[], None] | None = None,
+        answered: Callable[[], None] | None = None,
     ) -> tuple[framing.Message, TimedReply]:
-        turn = self._turn(timeout_s, meanwhile, before)
+        turn = self._turn(timeout_s, meanwhile, before, answered)
         try:
             binary = turn.body.startswith(call_messages.MARK)
             reply = call_messages.unpack(turn.body) if binary else framing.parse(turn.body)

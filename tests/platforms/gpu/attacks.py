@@ -592,7 +592,7 @@ def start(x):
     "answers before the device is done": Gain(
         PLAIN,
         _with("torch.cuda.synchronize = lambda *_: None\nreturn self.right(x)"),
-        "it hides work behind the answer and the stop; what is not done when the snapshot is taken is wrong",
+        "it hides work behind the answer; what is not done when the snapshot is taken is wrong",
     ),
     "writes straight into the referee's memory": Gain(
         PLAIN,

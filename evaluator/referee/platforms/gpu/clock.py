@@ -3,7 +3,9 @@
 A launched kernel goes on while the process that launched it is stopped. So the clock does not end when the runner has
 answered and stands still, but when the referee's own copy of the outputs is complete. What the runner writes after that
 is not in the copy, and what it has not written by then lies there as poison: wrong, not fast. The copy comes after the
-runner's answer on a stream of the referee's, which waits for nothing that the runner could hold back.
+runner's answer on a stream of the referee's, which waits for nothing that the runner could hold back. It is asked for
+before the runner is stopped, for stopping takes time in which work could be hidden: as much is copied as the last call
+needed, and again if this one needs more. Where outputs lie on the host, the clock ends when the runner stands still.
 
 The clock holds the runner's own copy of its outputs into the referee's memory, and the referee's copy of that, which is
 the same for all variants.
@@ -173,36 +175,49 @@ class Clock:
         self.driver.wait()
         if see_idle is not None:
             see_idle()
-        visible, first, marked = 0, 0, 0.0
+        visible, uncovered, first, second, marked, taken = 0, 0, 0, 0, 0.0, 0.0
 
         def uncover() -> None:
-            nonlocal visible, first, marked
+            nonlocal visible, uncovered, first, marked
             visible = self.driver.mark()
             buffer.uncover(placed, request.contents)
             self.flush()
             if request.before is not None:
                 request.before()
-            first = self.driver.mark()
+            uncovered, first = self.driver.mark(), self.driver.mark()
             self.driver.wait()
             marked = time.perf_counter()
 
-        reply, turn = handle.exchange(go, left_s, request.meanwhile, before=uncover)
+        def take() -> None:
+            nonlocal second, taken
+            buffer.outputs.take_ahead()
+            second = self.driver.mark()
+            self.driver.wait()
+            taken = time.perf_counter()
+
+        reply, turn = handle.exchange(go, left_s, request.meanwhile, before=uncover, answered=take)
+        stopping_s = turn.began + turn.seconds - taken
         buffer.opened_at = _address(reply.get("inputs_at"))
         outputs = handle.tree_of(reply.get("tree"))
         after = handle.tree_of(reply.get("state")) if request.state else None
         rows = device_rows(outputs, after)
         self._make_room(handle, buffer, rows, left_s)
-        buffer.outputs.take(rows)
-        second = self.driver.mark()
-        self.driver.wait()
-        ended = time.perf_counter()
-        device_s, uncovering_s = self.driver.between_s(first, second), self.driver.between_s(visible, first)
+        if buffer.outputs.take(rows):
+            too_early, unused, second = second, self.driver.mark(), self.driver.mark()
+            self.driver.wait()
+            taken = time.perf_counter()
+            self.driver.between_s(too_early, unused)  # gives them back
+        ended = taken
+        if any(not on_device(row) for tree in (outputs, after) if tree is not None for row in tree.tensors):
+            ended = max(
+                ended, turn.began + turn.seconds
+            )  # what lies on the host is read of a process that stands still
+        device_s, uncovering_s = self.driver.between_s(first, second), self.driver.between_s(visible, uncovered)
         excess_s = self.uncovering.excess_s(tuple(content.numel() for content in request.contents), uncovering_s)
         if see_idle is not None:
-            self.agreement.add(ended - marked, device_s)
+            self.agreement.add(taken - marked, device_s)
         used_ns = procfs.cpu_time_ns(handle.pid) - used_ns
-        stopping_s = getting_ready.seconds - getting_ready.answered_s - (turn.seconds - turn.answered_s)
-        ready_s = getting_ready.answered_s + max(0.0, stopping_s)
+        ready_s = getting_ready.answered_s + max(0.0, getting_ready.seconds - getting_ready.answered_s - stopping_s)
         return Call(outputs, ended - turn.began + excess_s, placed, ready_s, threads, used_ns / 1e9, after)
 
     def handover_s(self, handle: RunnerHandle) -> float:
@@ -213,10 +228,15 @@ class Clock:
         Raises:
             RunnerFailed: the runner died, failed or sent a forged answer.
         """
-        _, turn = handle.exchange({"op": "touch"}, 60)
-        first, second = self.driver.mark(), self.driver.mark()
-        self.driver.wait()
-        ended = time.perf_counter()
+        first, second, ended = 0, 0, 0.0
+
+        def take() -> None:
+            nonlocal first, second, ended
+            first, second = self.driver.mark(), self.driver.mark()
+            self.driver.wait()
+            ended = time.perf_counter()
+
+        _, turn = handle.exchange({"op": "touch"}, 60, answered=take)
         self.driver.between_s(first, second)  # gives them back
         return ended - turn.began
 

@@ -35,6 +35,8 @@ class Outputs:
     snapshot: Allocation | None = None
     taken: dict[int, tuple[TensorRow, int]] = field(default_factory=dict)  # of the last call, by place, with offsets
     used: int = 0  # bytes that the last call has written at most
+    expected: int = 0  # bytes that the outputs of the last call have needed
+    ahead: int = 0  # bytes that have been taken of the call under way
 
     def room(self, nbytes: int) -> bool:
         """Have room for so many bytes.
@@ -80,22 +82,35 @@ class Outputs:
         self.used = max(self.used, nbytes)
         return is_other
 
-    def take(self, rows: Sequence[TensorRow]) -> None:
-        """Ask for the snapshot of these tensors, in the order of the referee's stream.
+    def take_ahead(self) -> None:
+        """Ask for the snapshot of as much as the last call has needed, before it is known what this one needs."""
+        self.ahead = 0
+        if self.shared is not None and self.snapshot is not None and self.expected <= self.shared.nbytes:
+            self.driver.copy(self.snapshot.address, self.shared.address, self.expected)
+            self.ahead = self.expected
+
+    def take(self, rows: Sequence[TensorRow]) -> bool:
+        """Have the snapshot of these tensors, in the order of the referee's stream.
+
+        Returns:
+            Whether it had to be asked for: more was needed than has been taken ahead.
 
         Raises:
             RunnerFailed: there is no room for them, so the runner cannot have put them anywhere.
         """
         offsets, needed = output_offsets(rows)
+        ahead, self.ahead, self.expected = self.ahead, 0, needed
         if not needed:
-            return
+            return False
         if self.shared is None or self.snapshot is None or needed > self.shared.nbytes:
             raise RunnerFailed("protocol", "outputs larger than the memory that they were put in")
-        self.driver.copy(self.snapshot.address, self.shared.address, needed)
+        if needed > ahead:
+            self.driver.copy(self.snapshot.address, self.shared.address, needed)
         for row, offset in zip(rows, offsets, strict=True):
             if row.place not in self.taken or row.span_bytes > self.taken[row.place][0].span_bytes:
                 self.taken[row.place] = row, offset
         self.used = needed
+        return needed > ahead
 
     def find(self, row: TensorRow) -> int | None:
         """The address in the snapshot of what lay at a tensor's place when the last call ended; None: not taken."""
@@ -117,7 +132,7 @@ class Outputs:
             if allocation is not None:
                 self.driver.free(allocation)
         self.shared, self.snapshot, self.fd = None, None, -1
-        self.taken = {}
+        self.taken, self.ahead = {}, 0
 
 
 class DeviceInputBuffer:

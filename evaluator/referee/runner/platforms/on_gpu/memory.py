@@ -1,5 +1,6 @@
 """Memory of the referee's on the GPU, opened in a runner and seen as tensors of torch."""
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,9 +62,10 @@ class _Region:
 
     def __del__(self) -> None:
         """Give back the addresses, and with them the memory, if the referee has given it back, too."""
-        torch.cuda.synchronize()
-        for name in ("cuMemUnmap", "cuMemAddressFree"):
-            self.call(name, ctypes.c_ulonglong(self.address), ctypes.c_size_t(self.nbytes))
+        with contextlib.suppress(RuntimeError, AssertionError):  # of a device that has failed, which calls tell
+            torch.cuda.synchronize()
+            for name in ("cuMemUnmap", "cuMemAddressFree"):
+                self.call(name, ctypes.c_ulonglong(self.address), ctypes.c_size_t(self.nbytes))
 
 
 class CudaMemory:

@@ -28,6 +28,7 @@ class HostDriver:
     freed: list[Allocation] = field(default_factory=list)
     log: list[tuple[str, int, int]] = field(default_factory=list)
     marks: dict[int, float] = field(default_factory=dict)
+    marked: int = 0
     running: list[Callable[[], bool]] = field(default_factory=list)  # of others; True: it goes on
     drift: float = 1.0  # of the device's clock
     persistence_forgotten: int = 0
@@ -66,11 +67,12 @@ class HostDriver:
         ctypes.memmove(into.data_ptr(), address, into.numel())
 
     def mark(self) -> int:
-        self.marks[len(self.marks)] = time.perf_counter()
-        return len(self.marks) - 1
+        self.marked += 1
+        self.marks[self.marked] = time.perf_counter()
+        return self.marked
 
     def between_s(self, first: int, second: int) -> float:
-        return (self.marks[second] - self.marks[first]) * self.drift
+        return (self.marks.pop(second) - self.marks.pop(first)) * self.drift
 
     def wait(self) -> None:
         if self.running:

@@ -67,7 +67,7 @@ class Handle:
         self.asked: list[str] = []
 
     def exchange(
-        self, message: Any, timeout_s: float, meanwhile: Any = None, *, before: Any = None
+        self, message: Any, timeout_s: float, meanwhile: Any = None, *, before: Any = None, answered: Any = None
     ) -> tuple[Any, TimedReply]:
         if before is not None:
             before()
@@ -76,6 +76,8 @@ class Handle:
         self.asked.append("" if isinstance(message, bytes) else message["op"])
         framing.send_body(self._sock, body)
         reply = framing.receive(self._sock)
+        if answered is not None:
+            answered()
         took_s = time.perf_counter() - began
         if reply.get("ok") is not True:
             raise RunnerFailed("error", str(reply.get("error")))
@@ -564,6 +566,54 @@ def test_a_few_of_a_thousand_calls_in_which_the_host_was_busy_end_no_evaluation(
         agreement.add(0.1, 0.09)
     with pytest.raises(Finding, match="in 21 of 1021 calls"):
         agreement.add(0.1, 0.2)
+
+
+def test_the_snapshot_is_taken_when_the_answer_is_there_and_not_when_the_runner_has_been_stopped(bench: Bench) -> None:
+    model(bench, lambda x: 2 * x)
+    bench.attach(inputs_of(X))
+    bench.call(inputs_of(X))
+    exchange = bench.handle.exchange
+
+    def slow_to_stop(*given: Any, answered: Any = None, **more: Any) -> tuple[Any, TimedReply]:
+        reply, turn = exchange(*given, answered=answered, **more)
+        if answered is not None:
+            shared = bench.buffer.outputs.shared
+            assert shared is not None
+            ctypes.memset(shared.address, 0, X.nbytes)  # what is still written before the runner stands still
+            time.sleep(0.05)
+        return reply, TimedReply(turn.body, turn.answered_s, turn.seconds + 0.05, turn.began)
+
+    bench.handle.exchange = slow_to_stop  # type: ignore[method-assign]
+    found = bench.call(inputs_of(X))
+    assert torch.equal(bench.value(found.outputs.tensors[0]), 2 * X)
+    assert found.seconds < 0.05
+    assert bench.platform.handover_s(bench.as_handle, inputs_of(X), ()) < 0.05
+
+
+def test_the_clock_of_outputs_on_the_host_ends_when_the_runner_stands_still(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock_module, "on_device", lambda row: False)
+    model(bench, lambda x: 2 * x)
+    bench.attach(inputs_of(X))
+    exchange = bench.handle.exchange
+
+    def slow_to_stop(*given: Any, **more: Any) -> tuple[Any, TimedReply]:
+        reply, turn = exchange(*given, **more)
+        return reply, TimedReply(turn.body, turn.answered_s, turn.seconds + 0.05, turn.began)
+
+    bench.handle.exchange = slow_to_stop  # type: ignore[method-assign]
+    assert bench.call(inputs_of(X)).seconds >= 0.05
+
+
+def test_outputs_that_need_more_than_those_of_the_last_call_are_taken_whole(bench: Bench) -> None:
+    model(bench, lambda x: x.repeat(3) if x.sum() > 0 else x + 1)
+    more, less = torch.ones(1000), -torch.ones(1000)
+    bench.attach(inputs_of(more))
+    for x in (less, more, more, less, more):
+        [row] = bench.call(inputs_of(x)).outputs.tensors
+        assert torch.equal(bench.value(row), x.repeat(3) if x.sum() > 0 else x + 1)
+    assert not bench.driver.marks  # all were given back
 
 
 def test_the_clock_holds_the_runners_time_and_the_snapshot(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
