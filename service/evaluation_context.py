@@ -246,7 +246,8 @@ def open_evaluation_context(
     check_shape_group(task, shape_group)
     platform = open_platform(settings.platform, settings.device)
     if sanitize and not runs_on_gpu(platform):
-        raise BadRequest(f"--sanitize: on {platform.device(settings.device).describe()[:80]}: {SANITIZES_ON}")
+        device = platform.device(settings.device).name
+        raise BadRequest(f"--sanitize: {SANITIZES_ON}, and platform {platform.name} on this host is {device}")
     with open_sandbox(settings, own_code_only=own_code_only) as sandbox:
         profile = profile or sanitize
         yield EvaluationContext(task, platform, sandbox, settings, rules, profile, cold, weights, shape_group, sanitize)
