@@ -10,29 +10,10 @@ from evaluator.platforms import PLATFORM_NAMES, Platform, load_platform
 from evaluator.platforms.cpu.platform import CpuPlatform
 from evaluator.referee.platforms.load import load_platform as load_referee_platform
 from evaluator.referee_process import HarnessFailed, prepare_referee, run_referee
-from sandbox.base import Command, Completed, Devices, Limits, Sandbox, SandboxUnavailable
+from sandbox.base import Command, Devices, Limits, Sandbox, SandboxUnavailable
 from sandbox.docker.container import device_options, tool_mounts
 from sandbox.process.sandbox import ProcessSandbox
-
-
-class Recording:
-    """A sandbox that keeps what it is asked for."""
-
-    name = "recording"
-    promises: frozenset[object] = frozenset()
-
-    def __init__(self) -> None:
-        self.commands: list[Command] = []
-
-    def run(self, command: Command, **_: object) -> Completed:
-        self.commands.append(command)
-        return Completed(exit_code=1, stdout=b"", stderr=b"", wall_s=0.0)
-
-    def prepare(self, command: Command) -> None:
-        self.commands.append(command)
-
-    def describe(self) -> dict[str, str]:
-        return {}
+from tests.support.recording_sandbox import RecordingSandbox
 
 
 class Accelerator(CpuPlatform):
@@ -41,7 +22,7 @@ class Accelerator(CpuPlatform):
 
 
 def asked(platform: Platform, device: int) -> list[Command]:
-    recording = Recording()
+    recording = RecordingSandbox()
     sandbox: Sandbox = recording  # type: ignore[assignment]
     prepare_referee("evaluate", platform, device=device, sandbox=sandbox, limits=Limits())
     with pytest.raises(HarnessFailed):

@@ -18,9 +18,10 @@ from evaluator.platforms.triton.platform import TritonPlatform
 from evaluator.profile import GPU_BUDGET_S, SANITIZER_BUDGET_S, SANITIZES_ON, profile_candidate
 from evaluator.referee.protocol.gpu_checks import gpu_of, part_on_gpu
 from evaluator.referee.protocol.nvml import Gpu
-from sandbox.base import Command, Completed, Sandbox
+from sandbox.base import Command, Sandbox
 from tasks.build import task_from_source
 from tests.platforms.kits import OP
+from tests.support.recording_sandbox import RecordingSandbox
 
 GPU = Gpu(1, "GPU-aaaa", "NVIDIA H200", "9.0", 141 << 30, "580.65.06", minor=1, max_clock_mhz=1980, persistent=True)
 SCREENED: list[Platform] = [CudaPlatform(), TritonPlatform()]
@@ -105,28 +106,8 @@ PROFILE: dict[str, Any] = {
 }
 
 
-class Recording:
-    """A sandbox that keeps the command, and answers as the referee does."""
-
-    name = "recording"
-    promises: frozenset[object] = frozenset()
-
-    def __init__(self) -> None:
-        self.commands: list[Command] = []
-
-    def run(self, command: Command, **_: object) -> Completed:
-        self.commands.append(command)
-        return Completed(exit_code=0, stdout=b'{"absent": {}, "cost_s": {}}', stderr=b"", wall_s=0.0)
-
-    def prepare(self, command: Command) -> None:
-        raise AssertionError
-
-    def describe(self) -> dict[str, str]:
-        return {"name": self.name}
-
-
 def profile_command(platform: Platform, *, sanitize: bool, cache: BuildCache | None = None) -> tuple[Command, Any]:
-    recording = Recording()
+    recording = RecordingSandbox(b'{"absent": {}, "cost_s": {}}', exit_code=0)
     sandbox: Sandbox = recording  # type: ignore[assignment]
     task = task_from_source(OP, name="op")
     found = profile_candidate(

@@ -1,7 +1,6 @@
 """Whole evaluations by the referee's part for GPUs, in a real sandbox; the device is stood in for (`whole.py`)."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,12 @@ from tests.platforms.gpu.attacks import ATTACKS
 from tests.platforms.gpu.ops import DEEP_PRODUCT
 from tests.platforms.kits import CPU, OP
 
-ROOT = Path(__file__).parents[5]
 FIRST = CPU.cheats["the first answer for every call"]
 LATE = CPU.right.replace(
     "return F.relu(x * self.weight) + x",
     "import threading; y = torch.zeros_like(x); "
     "threading.Timer(0.002, lambda: y.copy_(F.relu(x * self.weight) + x)).start(); return y",
 )
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program with the referee beside it."""
-    folder = tmp_path_factory.mktemp("package") / "whole"
-    shutil.copytree(ROOT / "evaluator" / "referee", folder / "evaluator" / "referee")
-    shutil.copy(ROOT / "evaluator" / "__init__.py", folder / "evaluator")
-    shutil.copy(Path(__file__).with_name("whole.py"), folder / "__main__.py")
-    return folder
 
 
 def judged(sandbox: ProcessSandbox, package: Path, candidate: str, **more: Any) -> dict[str, Any]:

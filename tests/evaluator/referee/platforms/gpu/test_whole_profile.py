@@ -5,7 +5,6 @@ process that calls the candidate, as the tools do.
 """
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ from evaluator.platforms.gpu.profile_text import profile_text
 from sandbox.base import Command, Limits
 from sandbox.process.sandbox import ProcessSandbox
 from tests.platforms.kits import CPU, OP
-
-ROOT = Path(__file__).parents[5]
 
 NCU = """
 import subprocess, sys
@@ -101,16 +98,6 @@ with open(words[at + 1], "w") as log:
 # Its own weights are zeros: where it runs in a process of its own, it is given those of the runner.
 STRICT = CPU.right.replace("torch.rand(features) + 0.5", "torch.zeros(features)")
 STRICT = STRICT.replace("def forward(self, x):", "def forward(self, x):\n        assert bool((self.weight != 0).all())")
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program with the referee beside it."""
-    folder = tmp_path_factory.mktemp("package") / "whole"
-    shutil.copytree(ROOT / "evaluator" / "referee", folder / "evaluator" / "referee")
-    shutil.copy(ROOT / "evaluator" / "__init__.py", folder / "evaluator")
-    shutil.copy(Path(__file__).with_name("whole.py"), folder / "__main__.py")
-    return folder
 
 
 def profiled(
