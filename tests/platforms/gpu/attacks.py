@@ -97,7 +97,7 @@ class Attack:
 
 LATE = "what is written after the referee's snapshot is not in it, and poison is"
 FRESH = "inputs are others in every call, and every call is judged"
-OWNED = "answers lie in memory of other processes, or in the referee's that is never exported, or are overwritten"
+OWNED = "answers lie in memory of other processes, or in the referee's that is never exported"
 EXACT = "outputs are compared with the float64 oracle, by the reference's own error, which another process computes"
 
 ATTACKS = {
@@ -298,32 +298,28 @@ if room.numel() >= x.nbytes:
     return room[: x.nbytes].clone().view(torch.float32).view(x.shape)
 return torch.empty_like(x)
 """),
-        "outputs are overwritten before each call, and behind the snapshot",
+        "outputs are overwritten before each call",
     ),
-    "memory of another runner's outputs by a guessed handle": Attack(
+    "memory of other processes by their file descriptors": Attack(
         _with("""
-shared, driver = CALLS._outputs, ctypes.CDLL("libcuda.so.1")
-key = self.right(x[:1]).flatten()
-if shared is not None and self.kept is None:
-    self.kept = []
-
-    class Handle(ctypes.Structure):
-        _fields_ = (("reserved", ctypes.c_ubyte * 64),)
-
-    for number in range(64):
-        for by in (-2, -1, 1, 2):
-            guess = bytearray(shared.handle)
-            guess[number] = (guess[number] + by) % 256
-            address = ctypes.c_ulonglong()
-            if not driver.cuIpcOpenMemHandle_v2(ctypes.byref(address), Handle.from_buffer_copy(guess), 1):
-                self.kept.append(torch.as_tensor(Bytes(address.value, 1 << 20), device="cuda").view(torch.float32))
+import os
+key, size = self.right(x[:1]).flatten(), CALLS._room.numel()
+if self.kept is None and size:
+    self.kept, libc = [], ctypes.CDLL(None)
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        for number in range(64):
+            try:
+                fd = libc.syscall(438, os.pidfd_open(pid), number, 0)  # pidfd_getfd
+                if fd >= 0:
+                    self.kept.append(CALLS._memory.at(CALLS._memory.open(fd, size), size).view(torch.float32))
+            except (OSError, RuntimeError, ValueError):
+                pass
 for memory in self.kept or []:
     if memory.numel() >= x.numel() and torch.equal(memory[: key.numel()], key):
         return memory[: x.numel()].clone().view(x.shape)
 return torch.empty_like(x)
 """),
-        OWNED,
-        ("wrong_output", "integrity", "crashed"),
+        "descriptors of other users' processes cannot be taken, and answers in the referee's memory are never exported",
     ),
     "one output for all calls": Attack(
         _with("""

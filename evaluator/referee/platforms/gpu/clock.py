@@ -209,9 +209,8 @@ class Clock:
             self.driver.between_s(too_early, unused)  # gives them back
         ended = taken
         if any(not on_device(row) for tree in (outputs, after) if tree is not None for row in tree.tensors):
-            ended = max(
-                ended, turn.began + turn.seconds
-            )  # what lies on the host is read of a process that stands still
+            # What lies on the host is read of a process that stands still.
+            ended = max(ended, turn.began + turn.seconds)
         device_s, uncovering_s = self.driver.between_s(first, second), self.driver.between_s(visible, uncovered)
         excess_s = self.uncovering.excess_s(tuple(content.numel() for content in request.contents), uncovering_s)
         if see_idle is not None:

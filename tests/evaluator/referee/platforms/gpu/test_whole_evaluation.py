@@ -52,6 +52,7 @@ WITHOUT_CUDA = (
     "honest while it is checked",
     "uninitialised memory",
     "the referee's memory for outputs is read",
+    "memory of other processes by their file descriptors",
     "one output for all calls",
     "writes to its inputs",
     "an output in the memory of its inputs",
