@@ -46,8 +46,7 @@ def import_torch(platform: str) -> None:
     import torch.profiler
     import torch.utils.flop_counter  # noqa: F401
 
-    with no_gpu():
-        load_imports(platform).after_torch()
+    load_imports(platform).after_torch()
 
     # Importing may have bound this thread to one processor. Processes that are forked here may run on any.
     os.sched_setaffinity(0, affinity)
@@ -97,24 +96,6 @@ def import_compiler(platform: str) -> None:
             for rows in (1, 2):
                 compiled(torch.ones(rows, 3))
         torch._dynamo.reset()
-
-
-@contextlib.contextmanager
-def no_gpu() -> Iterator[None]:
-    """Have torch see no GPU within the block.
-
-    torch's builder of extensions asks NVML whether there is one when it is imported, and NVML keeps files open, which a
-    fork closes behind its back.
-    """
-    name = "CUDA_VISIBLE_DEVICES"
-    before = os.environ.get(name)
-    os.environ[name] = ""
-    try:
-        yield
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
 
 
 def start_fork_server(platform: str, *, compiler: bool = False) -> tuple[int, socket.socket]:

@@ -25,11 +25,13 @@ def asking(name):
     return ask
 
 
-def after_torch(self):
-    seen.append(torch.cuda.is_available())  # as torch's builder of extensions asks when it is imported
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch.utils.cpp_extension":
+            seen.append(torch.cuda.is_available())  # as torch's builder of extensions asks when it is imported
 
 
-OnGpuImports.after_torch = CpuImports.after_torch = after_torch
+sys.meta_path.insert(0, Watch())
 before = OnGpuImports.before_torch if "@" in part else CpuImports.before_torch
 
 

@@ -29,8 +29,13 @@ class OnGpuImports:
     def after_torch(self) -> None:
         """Convolutions of float32 are computed in float32, as matrix products are by themselves; not in TF32."""
         import torch
+
+        # The builder of extensions asks NVML whether there is a GPU when it is imported, and NVML keeps files open,
+        # which a fork closes behind its back. So it sees none.
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
         import torch.utils.cpp_extension
 
+        os.environ["CUDA_VISIBLE_DEVICES"] = self._uuid
         torch.backends.cudnn.allow_tf32 = False
 
     def prepare_compiler_folder(self, folder: Path) -> None:
